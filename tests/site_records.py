@@ -14,6 +14,7 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.records.reading import read_records
 from hierbench.runs.integrity import fingerprints
+from hierbench.runs.requests import read_requests, record_request
 from hierbench.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,6 +88,9 @@ def shipped(folder, seeds):
         if json.loads(path.read_text())["seed"] < seeds:
             shutil.copytree(path.parent, folder / dataset / path.parent.name)
     shutil.copy2(SHIPPED / dataset / "targets.npy", folder / dataset)
+    for request in read_requests(SHIPPED / dataset):
+        ids = [run_id for run_id in request.ids if (folder / dataset / run_id).exists()]
+        record_request(folder / dataset, "comparison", dataset, {**request.options, "seeds": seeds}, ids)
     write_table(folder, dataset)
 
 

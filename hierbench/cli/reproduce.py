@@ -1,7 +1,9 @@
 """`hierbench reproduce`."""
 
+import json
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +19,19 @@ from hierbench.config.options import (
     jobs_of,
 )
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+if TYPE_CHECKING:
+    from hierbench.reproduction.retraining import Repetition
+    from hierbench.reproduction.row import RecordedRow
+
+PACKAGES = ("hierbench", "torch", "python", "device", "threads")
+MEANING = {
+    "bitwise": "bitwise the same",
+    "close": "within tolerance, not bitwise",
+    "differs": "differs",
+    "failed": "failed",
+}
 
 
 @command("reproduce runs ce:type-I")
@@ -50,23 +65,76 @@ def reproduce(
     given = [name for name, value in own.items() if value is not None] + ["--device"] * (device != "auto")
     if given and not run:
         raise UserError(f"{given[0]} is for --run, which carries the command out")
-    from hierbench.reproduction.report import as_record, as_text
-    from hierbench.reproduction.rows import find_rows
+    from hierbench.reproduction.row import carry_out, find_rows
     from hierbench.utils.files import as_json_text
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
     shown, code = [], 0
-    for one in find_rows(Place(board, data_dir, protocol, request), row, dataset):
-        notes, compared = list(one.notes), None
-        if run:
-            from hierbench.reproduction.again import carry_out
-
-            compared, kept = carry_out(one, runs, again)
-            notes += kept
-            code |= any(seed.verdict not in ("bitwise", "close") for seed in compared)
-        shown.append((one, notes, compared))
-    if as_json:
-        write_result(as_json_text({"schema": 1, "rows": [as_record(*one) for one in shown]}), None)
-    else:
-        write_result("\n".join(as_text(*one) for one in shown), None)
+    for recorded in find_rows(Place(board, data_dir, protocol, request), row, dataset):
+        compared, kept = carry_out(recorded, runs, again) if run else ({}, [])
+        code |= any(not one.agrees for one in compared.values())
+        shown.append(_content(recorded, kept, compared))
+    write_result(as_json_text({"schema": 1, "rows": shown}) if as_json else "\n".join(map(_text, shown)), None)
     return code
+
+
+def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repetition"]) -> dict[str, Any]:
+    """Return what is known of a row, its command first, as JSON types; without a command, the spec of a run."""
+    from hierbench.runs.requests import words_of
+
+    spec, cells = recorded.spec, {name: recorded.row.metrics[name] for name in recorded.metrics}
+    environments = [run.environment for run in recorded.runs.values()]
+    command = None if recorded.options is None else words_of(vars(recorded.options))
+    return {
+        "method": recorded.row.method,
+        "type": recorded.row.type,
+        "title": recorded.row.title,
+        "protocol": spec.protocol,
+        "command": command,
+        "seeds": list(recorded.runs),
+        "runs": [run.folder.name for run in recorded.runs.values()],
+        "jobs": list(recorded.specs),
+        "metrics": {
+            name: {"mean": cell.mean, "ci95": cell.ci95, "values": cell.values} for name, cell in cells.items()
+        },
+        "environment": {
+            name: list(dict.fromkeys(str(one.get(name, "unknown")) for one in environments)) for name in PACKAGES
+        },
+        "data": spec.dataset.digest,
+        "tree": spec.dataset.hierarchy,
+        "distance": spec.dataset.distance,
+        "weights": spec.weights,
+        "code": {one.method.name: one.method.code for one in recorded.specs.values()},
+        "notes": [*recorded.notes, *kept],
+        "again": [{"seed": seed, **vars(one)} for seed, one in compared.items()],
+        **({} if command else {"spec": spec.content()}),
+    }
+
+
+def _text(content: dict[str, Any]) -> str:
+    """Return the command, a block of what it is of, and a line per seed that was trained again."""
+    lines = [
+        ("row", f"{content['title']}, {content['type']}, protocol {content['protocol']}"),
+        ("seeds", ", ".join(map(str, content["seeds"]))),
+    ]
+    for name, cell in content["metrics"].items():
+        interval = "" if cell["ci95"] is None else f" +/- {cell['ci95']:.4f}"
+        lines.append(("value", f"{name} {cell['mean']:.4f}{interval}"))
+    lines += [
+        ("made by", "; ".join(f"{name} {' and '.join(values)}" for name, values in content["environment"].items())),
+        ("data", f"SHA-256 {content['data']}"),
+        ("tree", f"SHA-256 {content['tree']}, distance {content['distance']}"),
+        ("weights", f"SHA-256 {content['weights']}" if content["weights"] else "none"),
+        *(("code", f"{name}, SHA-256 {code}") for name, code in content["code"].items()),
+        *(("note", note) for note in content["notes"]),
+    ]
+    for one in content["again"]:
+        pairs = ((name, *map(_number, pair)) for name, pair in one["metrics"].items())
+        values = ", ".join(f"{name} {old} -> {new}" for name, old, new in pairs)
+        lines.append(("again", f"seed {one['seed']}: {MEANING[one['verdict']]}" + (f" ({values})" if values else "")))
+    first = shlex.join(content["command"]) if content["command"] else json.dumps(content["spec"])
+    return "\n".join([one_line(first), "", *(f"{name:8} {one_line(text)}" for name, text in lines), ""])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or value != value else f"{value:.6g}"

@@ -1,3 +1,1 @@
-"""From the runs behind a cell of a table to the command that gives them, and back."""
-
-from hierbench.reproduction.command import command_of as command_of
+"""Runs trained again, by the request that a table records or drawn at random, and how the results compare."""

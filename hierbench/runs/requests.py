@@ -230,6 +230,18 @@ def asked_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
     return closed
 
 
+def words_of(asked: Mapping[str, Any]) -> list[str]:
+    """Return the words of the `hierbench run` command that these options were asked with, see `asked_options`."""
+    words = ["hierbench", "run"]
+    for name in ("methods", "types", "seeds", "dataset", "protocol", "weights"):
+        value = asked.get(name)
+        if value not in (None, "", {"types": "type-I,type-II", "protocol": "paper"}.get(name)):
+            words += [f"--{name}", str(value)]
+    for override in asked.get("overrides") or ():
+        words += ["--set", str(override)]
+    return [*words, *(["--tuned"] if asked.get("tuned") else [])]
+
+
 PATH = re.compile(r"""(^|(?<=[=\s,;"'\[{(]))(~|\.{1,2}|file:/*)?/([^"'\],;}]*/)?""")
 
 

@@ -7,7 +7,7 @@ from hierbench.config.recipe import recipe_names, title_of
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.runs.requests import Request
+from hierbench.runs.requests import words_of
 from hierbench.utils.text import markdown_escaped, one_line
 
 BESIDE = {  # files of a publication that its page leads to
@@ -24,31 +24,17 @@ def table_page(board: Board, folder: Path) -> str:
     """Return the page of a table in markdown, with links to the files that are beside it in a folder."""
     name = board.dataset
     title = title_of(name) if name in recipe_names() else name
-    commands = list(dict.fromkeys(filter(None, map(_command, _latest(board.records.requests)))))
     links = [f"[{words}]({name}-{end})" for end, words in BESIDE.items() if (folder / f"{name}-{end}").is_file()]
-    parts = [f"# {markdown_escaped(title)}", "".join(f"    {one_line(command)}\n" for command in commands).rstrip()]
+    parts = [f"# {markdown_escaped(title)}", "".join(f"    {command}\n" for command in commands_of(board)).rstrip()]
     return "\n\n".join(filter(None, [*parts, " · ".join(links), render(board_table(board))]))
 
 
-def _latest(requests: tuple[Request, ...]) -> list[Request]:
-    """Return comparisons without those that a later one repeats with other seeds."""
-    kept: dict[str, Request] = {}
-    for request in requests:
+def commands_of(board: Board) -> list[str]:
+    """Return the commands that a table was asked for with, less those that a later one repeats with other seeds."""
+    kept: dict[str, str] = {}
+    for request in board.records.requests:
         if request.kind == "comparison":
             key = str({name: value for name, value in request.options.items() if name != "seeds"})
             kept.pop(key, None)
-            kept[key] = request
-    return list(kept.values())
-
-
-def _command(request: Request) -> str:
-    """Return the command line of a comparison; what it was asked for is quoted for a shell."""
-    options = request.options
-    words = ["hierbench", "run"]
-    for name in ("methods", "types", "seeds", "dataset", "protocol", "weights"):
-        value = options.get(name)
-        if value not in (None, "", {"types": "type-I,type-II", "protocol": "paper"}.get(name)):
-            words += [f"--{name}", str(value)]
-    for override in options.get("overrides") or ():
-        words += ["--set", str(override)]
-    return shlex.join([*words, *(["--tuned"] if options.get("tuned") else [])])
+            kept[key] = one_line(shlex.join(words_of(request.options)))
+    return list(dict.fromkeys(kept.values()))

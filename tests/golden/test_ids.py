@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,8 +11,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.config.tuned import read_tuned
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.planning.plan import find_methods, make_plan, names_asked
-from hierbench.reproduction.command import options_of
+from hierbench.planning.plan import find_methods, make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "leaderboard/published"
@@ -45,9 +43,9 @@ def test_the_documented_commands_plan_the_published_ids(table):
     tuned = {(method, feature_type): entry.params for (_, method, feature_type), entry in entries.items()}
     planned = set()
     for line in re.findall(rf"^hierbench run .*--dataset {table} .*--tuned.*$", page, re.M):
-        options = options_of(shlex.split(line.replace(" --tuned", "")))
-        methods, _ = find_methods(names_asked(options))
-        seeds = options.seeds or recipe.seeds
-        plan = make_plan(recipe, data_of(first), methods, options.types.split(","), seeds, first.weights, tuned)
+        words = dict(re.findall(r"--(methods|types|seeds) (\S+)", line))
+        methods, _ = find_methods(words["methods"].split(","))
+        types, seeds = words.get("types", "type-I,type-II").split(","), int(words.get("seeds", recipe.seeds))
+        plan = make_plan(recipe, data_of(first), methods, types, seeds, first.weights, tuned)
         planned |= {job.id for job in plan}
     assert planned == specs.keys()

@@ -127,7 +127,7 @@ def test_other_readers_leave_it_out_or_say_so(cli, place):
     save(place, "ce.npz", 6)
     cli(place, "score", "ce.npz", "--dataset", "shapes").ok()
     assert "(scored)" not in cli(place, "plot", "tradeoff", "--dataset", "shapes").ok().out
-    assert "hierbench run --methods ce " in cli(place, "reproduce", "runs", "ce").ok().out  # the runs, not the file
+    assert '"name": "ce"' in cli(place, "reproduce", "runs", "ce").ok().out  # the spec of a run, not the file
     (place / "runs" / id_ / "metrics.json").write_text("{}")
     done = cli(place, "leaderboard", "--dataset", "shapes").ok()
     assert "vit" not in done.out and "score the file again" in done.err

@@ -96,7 +96,7 @@ def test_the_table_page_says_what_the_records_give(site, pages):
 
 def test_pages_name_commands_and_code(pages):
     table = " ".join(pages[f"{TABLE}index.html"].text)
-    assert "hierbench run --methods haframe --types type-II --dataset tiny-imagenet-frozen --seeds 2" in table
+    assert "hierbench run --methods paper --seeds 2 --dataset tiny-imagenet-frozen --weights lite0.pth --tuned" in table
     method = "".join(pages["methods/haframe.html"].text)
     assert "class HAFrame(Method):" in method and "Liang & Davis, ICCV 2023, equations 2 to 9" in method
     assert "≥ 0.1, ≤ 20.0" in method

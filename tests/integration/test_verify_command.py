@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hierbench.records.compact import write_compact
-from hierbench.reproduction.retrain import is_close
+from hierbench.reproduction.retraining import is_close
 from hierbench.runs.store import Store
 from tests.short import SMALL
 from tests.tamperings import predict, reseal

@@ -1,72 +1,35 @@
-"""The command behind a row: planning it gives the recorded ids, and what cannot be had is said."""
+"""The request behind a row: planning it gives the recorded ids, and why it does not is said."""
 
 import json
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from hierbench.api.registry import find_method
+from hierbench.config.options import Options, Place
 from hierbench.config.overrides import apply_override, override_of
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.planning.plan import find_methods, make_plan, names_asked
-from hierbench.reproduction import command_of
-from hierbench.reproduction.command import options_of
-from hierbench.reproduction.rows import split_name
-from hierbench.runs.store import Store
+from hierbench.planning.plan import find_methods, make_plan
+from hierbench.reproduction.row import check_plan, find_rows, options_of, planned, split_name
+from hierbench.runs.requests import Request, asked_options, words_of
 from hierbench.utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet-frozen"
+TABLES = ROOT / "leaderboard/published"
+PUBLISHED = TABLES / "tiny-imagenet-frozen"
 
 
-def planned(shapes, method, kind, overrides=(), protocol="paper", seeds=2, weights=None, dataset="shapes"):
-    """The specs of a plan, of the row and of what it re-ranks."""
-    recipe = resolve_model(load_recipe(dataset, list(overrides), protocol))
-    methods, _ = find_methods([method])
-    return [job.spec for job in make_plan(recipe, shapes, methods, [kind], seeds, weights)]
-
-
-def planned_again(shapes, words):
-    """The ids that the words of a command give."""
-    options = options_of(words)
-    recipe = resolve_model(load_recipe(options.dataset, options.overrides, options.protocol))
-    methods, _ = find_methods(names_asked(options))
-    return {job.id for job in make_plan(recipe, shapes, methods, [options.types], options.seeds)}
-
-
-def test_no_row_of_the_published_table_needs_more_than_options():
-    specs = {run.folder.name: Spec.model_validate(run.spec()) for run in Store(PUBLISHED).runs()}
-    rows = {}
-    for spec in specs.values():
-        rows.setdefault((spec.method.name, spec.type), []).append(spec)
-    assert len(rows) == 19  # 18 of the table, and the coarse network of HiE
-
-    def whole(spec):
-        return [spec, *(one for base in spec.bases for one in whole(specs[base]))]
-
-    planned = set()
-    for of_row in rows.values():
-        words = command_of([one for spec in of_row for one in whole(spec)], "tiny-imagenet-frozen")
-        options = options_of(words)
-        # mean and std are given as recorded, so that nothing is asked of the backbone's library.
-        recipe = load_recipe(options.dataset, options.overrides, options.protocol)
-        recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
-        method, first = find_method(options.methods), of_row[0]
-        planned |= {job.id for job in make_plan(recipe, data_of(first), [method], [options.types], 5, first.weights)}
-    assert planned == specs.keys()
-
-
-def data_of(spec):
-    """What planning takes of data: digests, here the recorded ones."""
-    tree = SimpleNamespace(digest=lambda: spec.dataset.hierarchy)
-    return SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree)
+@pytest.mark.parametrize("table", sorted(path.name for path in TABLES.iterdir() if path.is_dir()))
+def test_the_requests_of_published_tables_plan_all_their_rows(table):
+    methods = json.loads((TABLES / f"{table}.json").read_text())["rows"]
+    for method in sorted({row["method"] for row in methods}):
+        for row in find_rows(Place(TABLES / table), method, None):
+            assert row.options is not None, row.notes
+            words = words_of(vars(row.options))
+            assert shlex.split(shlex.join(words)) == words and words[:3] == ["hierbench", "run", "--methods"]
 
 
 CHANGES = [
@@ -80,34 +43,59 @@ CHANGES = [
     ("etf", "type-II", ["train.layer_decay=0.5", "model.backbone=wrn16-2", "model.wrn_group_input=raw"]),
     ("ce", "type-I", ["augment.crop=random-resized", "augment.pad=0", "augment.pad_mode=zero", "augment.flip=false"]),
     ("ce", "type-I", ["augment.mean=[0.1, 0.2, 0.3]", "model.type_i_units=12", "evaluation.ddof=0"]),
-    ("ce", "type-I", ["model.frozen=true", "model.views=3"]),
-    ("ce", "type-II", ["model.frozen=true", "augment.flip=false"]),
+    ("ce", "type-I", ["model.frozen=true", "model.weights=random", "model.views=3"]),
+    ("ce", "type-II", ["model.frozen=true", "model.weights=random", "augment.flip=false"]),
     ("barz_denzler", "type-I", ["methods.barz_denzler.lr.transform=0.125", "train.precision=bfloat16"]),
 ]  # fmt: skip
 
 
+def specs_of(shapes, method, kind, overrides=(), protocol="paper", tuned=None):
+    """The specs of a plan by id: a row, and what it re-ranks."""
+    recipe = resolve_model(load_recipe("shapes", list(overrides), protocol))
+    methods, _ = find_methods([method])
+    return {job.id: job.spec for job in make_plan(recipe, shapes, methods, [kind], 2, tuned=tuned)}
+
+
+def request_of(overrides=(), protocol="paper", methods="all", **more):
+    """The request of a comparison of more methods and types than a row has."""
+    options = Options("shapes", methods, overrides=list(overrides), protocol=protocol)
+    return Request(request="0" * 16, kind="comparison", dataset="shapes", options=asked_options(options, 5, **more))
+
+
 @pytest.mark.parametrize("protocol", ["paper", "authors"])
 @pytest.mark.parametrize(("method", "kind", "overrides"), CHANGES, ids=lambda value: str(value)[:40])
-def test_the_command_gives_the_ids(shapes, method, kind, overrides, protocol):
-    specs = planned(shapes, method, kind, overrides, protocol)
-    words = command_of(specs, "shapes")
-    assert planned_again(shapes, words) == {spec.id for spec in specs}
-    assert shlex.split(shlex.join(words)) == words and words[:2] == ["hierbench", "run"]
-    for override in overrides:  # nothing that is as in the recipe is given
-        key = override.partition("=")[0]
-        assert key.startswith("train.lr.") or not key.startswith("train") or any(key in word for word in words)
+def test_a_request_plans_the_ids_of_a_row(shapes, method, kind, overrides, protocol):
+    """Of what else was asked for in one command, nothing remains."""
+    specs = specs_of(shapes, method, kind, overrides, protocol)
+    others = ["methods.descendant_softmax.lr.transform=0.5", *overrides]
+    row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != method))
+    options = options_of(request_of(others, protocol), "shapes", 1, row, {})
+    check_plan(planned(options, next(iter(row.values()))), specs)
+    assert (options.methods, options.types, options.seeds) == (method, kind, 2)
+    assert list(options.overrides)[: len(overrides)] == overrides
 
 
-def test_a_method_s_own_rates_take_the_place_of_those_of_the_type(shapes):
-    words = command_of(planned(shapes, "ce", "type-I", ["train.lr.type-I.classifier=0.5"]), "shapes")
-    assert words[words.index("--set") + 1 :] == ["methods.ce.lr.classifier=0.5"]
+def test_what_was_tuned_then_is_set(shapes):
+    tuned = {("ce", "type-II"): {"lr.classifier": 0.25}, ("haframe", "type-II"): {"alpha": 0.2}}
+    recorded = {f"{name}:{kind}": params for (name, kind), params in tuned.items()}
+    specs = specs_of(shapes, "crm", "type-II", tuned=tuned)
+    row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != "crm"))
+    options = options_of(request_of(tuned=recorded), "shapes", 1, row, {})
+    assert options.overrides[0] == "methods.ce.lr.classifier=0.25" and "alpha" not in str(options.overrides)
+    check_plan(planned(options, next(iter(row.values()))), specs)
 
 
-def test_some_seeds_and_one_run(shapes):
-    specs = planned(shapes, "crm", "type-I", seeds=4)
-    third = [spec for spec in specs if spec.seed == 2]
-    words = command_of(third, "shapes")
-    assert words[words.index("--seeds") + 1] == "3" and {spec.id for spec in third} <= planned_again(shapes, words)
+def test_the_settings_of_what_is_not_planned_are_named(shapes):
+    specs = specs_of(shapes, "ce", "type-I")
+    options = options_of(request_of(["train.epochs=3"]), "shapes", 1, specs, {})
+    spec = next(iter(specs.values()))
+    with pytest.raises(UserError, match=r"another run in place of ce type-I seed 0: train.epochs was 10 and is 3 here"):
+        check_plan(planned(options, spec), specs)
+    other = changed(spec, method__code="0" * 64)
+    with pytest.raises(UserError, match=r"method.code was 000"):
+        check_plan(planned(options_of(request_of(), "shapes", 1, specs, {}), other), {other.id: other})
+    with pytest.raises(UserError, match="does not plan ce type-I seed 1 here"):
+        check_plan(planned(options_of(request_of(), "shapes", 0, specs, {}), spec), specs)
 
 
 def test_settings_survive_as_options():
@@ -132,72 +120,6 @@ def changed(spec, **values):
     return Spec.model_validate(content)
 
 
-@pytest.mark.parametrize(
-    ("values", "part"),
-    [
-        ({"method__code": "0" * 64}, "ce ran with code 000000000000, and the installed file has"),
-        ({"method__name": "mine"}, "mine is not installed"),
-        ({"method__name": "../ce"}, "is not the name of a method"),
-        ({"code": 1}, "version 1 of the engine"),
-        ({"split": "val"}, "hierbench tune"),
-        ({"dataset__name": "birds"}, "of birds, not of shapes"),
-        ({"dataset__name": "cifar100"}, "of cifar100, not of shapes"),
-        ({"augment__pad": 0, "augment__pad_mode": "reflect", "model__frozen": True}, "no options give the settings"),
-    ],
-)
-def test_what_no_command_gives(shapes, values, part):
-    spec = changed(planned(shapes, "ce", "type-I", seeds=1)[0], **values)
-    with pytest.raises(UserError, match=part):
-        command_of([spec], "shapes")
-
-
-def test_several_rows_and_missing_bases(shapes):
-    specs = planned(shapes, "crm", "type-I", seeds=1)
-    with pytest.raises(UserError, match="whose record is not here"):
-        command_of([spec for spec in specs if spec.bases], "shapes")
-    with pytest.raises(UserError, match=r"2 rows \(ce:type-I, ce:type-II\)"):
-        command_of([*planned(shapes, "ce", "type-I"), *planned(shapes, "ce", "type-II")], "shapes")
-    with pytest.raises(UserError, match="no runs"):
-        command_of([], "shapes")
-    user = changed(specs[0], dataset__name="birds")
-    with pytest.raises(UserError, match=r"give its file, --dataset ./birds.toml"):
-        command_of([user], "birds")
-
-
-def test_files_of_methods_and_weights_are_named(shapes):
-    spec = changed(
-        planned(shapes, "ce", "type-I", seeds=1)[0], method__name="mine", model__weights="file", weights="ab" * 32
-    )
-    words = command_of([spec], "shapes", {"mine": "./mine.py"})
-    assert words[2:4] == ["--methods", "./mine.py"]
-    assert words[words.index("--weights") + 1] == "weights-abababababab"
-
-
-def test_the_file_of_a_user_s_dataset_is_its_recipe(shapes, tmp_path):
-    text = (ROOT / "benchmarks/shapes.toml").read_text().replace('"shapes"', '"birds"', 1)
-    file = tmp_path / "my birds.toml"
-    file.write_text(text + '\n[source]\nimages = "images"\ntree = "shapes"\nsplits = {val = 0.1, test = 0.1}\n')
-    specs = [
-        changed(spec, dataset__name="birds")
-        for spec in planned(shapes, "haframe", "type-II", ["methods.haframe.alpha=0.5"], protocol="authors")
-    ]
-    words = command_of(specs, str(file))
-    assert words[words.index("--dataset") + 1] == str(file) and words[-2:] == ["--set", "methods.haframe.alpha=0.5"]
-    assert shlex.split(shlex.join(words)) == words
-    with pytest.raises(UserError, match="of shapes, not of birds"):
-        command_of(planned(shapes, "ce", "type-I"), str(file))
-
-
-def test_no_pytorch_is_imported():
-    code = (
-        "import sys; from hierbench.reproduction import command_of; from hierbench.config.spec import Spec;"
-        f"import json; spec = Spec.model_validate(json.load(open({str(next(PUBLISHED.glob('*/spec.json')))!r})));"
-        "\ntry: command_of([spec], 'tiny-imagenet-frozen')\nexcept ValueError as error: assert 're-ranks' in str(error)"
-        "\nassert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_names_of_rows():
     assert split_name("ce") == ("ce", None) and split_name("ce:type-I") == ("ce:type-I", None)
     assert split_name("ce:top1") == ("ce", "top1") and split_name("ce:type-II:hierdist@1") == (
@@ -210,11 +132,11 @@ def test_the_command_of_a_published_cell(cli, tmp_path):
     done = cli(tmp_path, "reproduce", PUBLISHED.with_suffix(".md"), "crm:type-II:top1").ok()
     first, _, *block = done.out.splitlines()
     assert first.startswith(
-        "hierbench run --methods crm --types type-II --dataset tiny-imagenet-frozen --seeds 5 --set"
+        "hierbench run --methods crm --types type-II --seeds 5 --dataset tiny-imagenet-frozen --weights "
     )
     assert "methods.ce.lr.classifier=0.028889476436946324" in first
     text = "\n".join(block)
-    assert "value    top1 61.14 +/- 0.2405" in text and "seeds    0, 1, 2, 3, 4" in text
+    assert "value    top1 61.1440 +/- 0.2405" in text and "seeds    0, 1, 2, 3, 4" in text
     spec = json.loads(next(PUBLISHED.glob("*/spec.json")).read_text())
     assert spec["dataset"]["digest"] in text and spec["weights"] in text and "torch 2." in text
     both = json.loads(cli(tmp_path, "reproduce", PUBLISHED, "ce", "--json").ok().out)
@@ -230,3 +152,27 @@ def test_mistakes_are_one_line(cli, tmp_path):
     cli(tmp_path, "reproduce", tmp_path, "ce").one_line("no runs")
     copy = shutil.copytree(PUBLISHED, tmp_path / "copy")
     cli(tmp_path, "reproduce", copy, "ce:type-I", "--run", "--runs", copy).one_line("holds the records themselves")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (None, "no recorded request is of all its runs"),
+        ({"overrides": 3}, "no command: "),
+        ({"overrides": ["a.b=1"]}, "no command: "),
+        ({"overrides": ["train.epochs=31"]}, "train.epochs was 4 and is 31 here"),
+        ({"tuned": {"ce:type-II": [1]}}, "no command: "),
+        ({"tuned": {}}, "train.lr.transform was "),
+    ],
+)
+def test_a_row_whose_request_does_not_plan_it_shows_its_spec(cli, tmp_path, options, part):
+    """Whatever a received request says."""
+    folder = shutil.copytree(TABLES / "cifar100-lite2", tmp_path / "cifar100-lite2")
+    lines = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()][-1:]
+    request = Request.model_validate(lines[0] | {"options": lines[0]["options"] | (options or {})})
+    line = lines[0] | {"options": request.options, "request": request.digest}
+    (folder / "requests.jsonl").write_text("" if options is None else json.dumps(line) + "\n")
+    done = cli(tmp_path, "reproduce", folder, "ce").ok()
+    spec = Spec.model_validate(json.loads(done.out.splitlines()[0]))
+    assert (folder / spec.id).is_dir() and part in done.out
+    cli(tmp_path, "reproduce", folder, "ce", "--run").one_line("ce:type-II: no command")

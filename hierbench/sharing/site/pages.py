@@ -1,7 +1,6 @@
 """The pages of a site: templates in which every expression is cleaned and escaped, and what they show of a table."""
 
 import re
-import shlex
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -30,10 +29,10 @@ from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.records import compact, further_metrics, published_tree
 from hierbench.records.findings import CAVEAT
 from hierbench.records.sources import FOLDER, PYTHON
-from hierbench.reproduction import command_of
 from hierbench.runs import requests
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.bundle import RECORDS
+from hierbench.sharing.page import commands_of
 from hierbench.sharing.pictures import draw_one
 from hierbench.sharing.place import SUFFIXES
 from hierbench.sharing.site.content import Table
@@ -135,7 +134,7 @@ class TablePage:
             picture=self.picture,
             grid=shown(self._grid()) if board.rows else "",
             differences=self._differences(),
-            commands=[(row, *self._command(row)) for row in board.rows if not row.scored],
+            commands=commands_of(board),
             found=[said for said in (*report.rows, *report.runs) if said.rejected]
             + [said for said in report.rows if said.notes and not said.rejected],
             downloads=self._downloads(),
@@ -170,16 +169,6 @@ class TablePage:
                 self.writer.add(f"{self.folder}/{name}")
                 return name
         return ""
-
-    def _command(self, row: Row) -> tuple[str, str]:
-        """Return the command that trains the runs of a row again and "", or "" and the reason why there is none."""
-        records, method = self.table.board.records, self.methods[id(row)]
-        specs = [spec for run_id in records.with_bases(row.runs) if (run := records.get(run_id)) and (spec := run.spec)]
-        files = {method.name: method.file} if method and method.file else {}
-        try:
-            return shlex.join(command_of(specs, self.table.dataset, files)), ""
-        except UserError as error:
-            return "", str(error)
 
     def _downloads(self) -> dict[str, str]:
         """Write the table in other formats and the archive of its records; return the title of each file by name."""

@@ -52,7 +52,7 @@ def _verify(
     if not found:
         raise UserError(f"{folder} has no runs; give a runs folder, or the folder of a published table's records")
     if retrain:
-        from hierbench.reproduction.retrain import train_again  # with all that trains
+        from hierbench.reproduction.retraining import train_again  # with all that trains
 
         train_again(found, retrain, data_dir, device)
     report = Report(folder, found, checked.rows, notes=list(checked.records.notes))

@@ -1,0 +1,153 @@
+"""One run compared with its repetition, and runs drawn at random that are trained again in a temporary folder."""
+
+import math
+import random
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from hierbench.config.options import Device
+from hierbench.config.spec import CODE_VERSION
+from hierbench.data.prepared import find_of
+from hierbench.execution.run_job import execute
+from hierbench.models.weights import find_weights
+from hierbench.planning.resources import Setting, choose_device
+from hierbench.records.findings import RunFinding
+from hierbench.records.methods import Methods
+from hierbench.records.reading import read_record
+from hierbench.records.record import Record
+from hierbench.records.rows import same_environment
+from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.job import Job
+from hierbench.utils.console import Meter
+from hierbench.utils.errors import UserError
+
+POINTS = 2.0  # of top-1 between two machines, beside three standard errors of a difference of proportions
+SHARE = 0.1  # of a distance, likewise
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How a run compares with its repetition.
+
+    Attributes:
+        verdict: "bitwise" the same predictions and metrics; "close" within the tolerance for another machine, which
+            the same machine does not have on a CPU with equal threads; "differs"; or "failed" without a result.
+        metrics: {name: (recorded, again)}; None for a severity without mistakes.
+        same: whether software and hardware are the same.
+    """
+
+    verdict: Literal["bitwise", "close", "differs", "failed"]
+    metrics: dict[str, tuple[float | None, float | None]]
+    same: bool = False
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is the same, bitwise or within tolerance."""
+        return self.verdict in ("bitwise", "close")
+
+
+def compare_runs(run: Record, again: Record | None) -> Repetition:
+    """Compare a run with its repetition."""
+    if again is None or not again.done:
+        return Repetition("failed", {})
+    metrics = {name: (run.metrics.get(name), value) for name, value in again.metrics.items()}
+    old, new = run.environment, again.environment
+    same = same_environment(run, again) and old.get("features") == new.get("features")  # which may be of elsewhere
+    if run.digest_of(PREDICTIONS) == again.digest_of(PREDICTIONS) is not None and run.metrics == again.metrics:
+        return Repetition("bitwise", metrics, same)
+    # On a CPU with equal threads; a GPU does not always take sums in the same order.
+    exact = same and old.get("device") == "cpu" and old.get("threads") == new.get("threads") is not None
+    num = int(new.get("data", {}).get("splits", {}).get("test", 1))
+    close = not exact and all(is_close(name, *pair, num) for name, pair in metrics.items())
+    return Repetition("close" if close else "differs", metrics, same)
+
+
+def is_close(name: str, recorded: float | None, new: float | None, num: int) -> bool:
+    """Whether a metric of two trainings on different machines is the same within the stated tolerance.
+
+    top1: two points and three standard errors of the difference of two proportions over `num` examples. Distances:
+    a tenth, and three times 1 / sqrt(num) of the value.
+    """
+    if recorded is None or new is None:
+        return recorded is new
+    if name == "top1":
+        share = (recorded + new) / 200.0
+        error = 100.0 * math.sqrt(2.0 * share * (1.0 - share) / num)
+        return abs(recorded - new) <= POINTS + 3.0 * error
+    return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
+
+
+def train_again(findings: Sequence[RunFinding], num: int, data_dir: Path, asked: Device) -> None:
+    """Train `num` runs, drawn at random, again, and write what came out to their findings.
+
+    For a re-ranked run its bases are trained again, compared like runs that were drawn, and re-ranked.
+
+    Only runs that are not rejected are drawn, and of installed methods whose code is the one that ran: code that came
+    with a record is never run. Runs that cannot be trained here keep their verdict, and a note says why.
+
+    Raises:
+        UserError: there is no such run, or no such device.
+    """
+    methods, device = Methods(), choose_device(asked)
+    by_id = {finding.id: finding for finding in findings}
+    fit = [finding for finding in findings if _may_train(finding, by_id, methods, data_dir)]
+    if not fit:
+        raise UserError(
+            "--retrain: no run can be trained again here: of installed methods with the code that ran, their data "
+            f"prepared in {data_dir}"
+        )
+    drawn = random.SystemRandom().sample(fit, min(num, len(fit)))
+    ids = dict.fromkeys(run_id for finding in drawn for run_id in (*finding.record.bases, finding.id))
+    with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
+        setting = Setting(runs=Path(folder), data_dir=data_dir.resolve(), device=device)
+        for finding in map(by_id.__getitem__, ids):
+            _train(finding, by_id, methods, setting)
+
+
+def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Methods, data_dir: Path) -> bool:
+    spec = finding.record.spec
+    if spec is None or not finding.is_tested or finding.rejected:
+        return False
+    if spec.code != CODE_VERSION or methods.that_ran(spec) is None:
+        return False
+    if not all(base in by_id and _may_train(by_id[base], by_id, methods, data_dir) for base in spec.bases):
+        return False
+    try:
+        prepared = find_of(spec.dataset, data_dir)
+    except UserError:
+        return False
+    return prepared is not None and prepared.digest == spec.dataset.digest
+
+
+def _train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Methods, setting: Setting) -> None:
+    """Train or re-rank a run, and write to its finding how the result compares."""
+    record, spec = finding.record, finding.record.job
+    found, *bases = filter(None, map(methods.that_ran, [spec, *(by_id[run_id].record.job for run_id in spec.bases)]))
+    try:
+        weights = None if spec.weights is None else find_weights(spec.model, setting.data_dir / "weights")
+    except UserError as error:
+        finding.note(f"not trained again: {error}")
+        return
+    threads = record.environment.get("threads")  # on a CPU, results are rounded as their number says
+    recorded = record.environment.get("device") == "cpu" and type(threads) is int and threads > 0
+    setting = replace(setting, threads=threads if recorded else None, weights=weights)
+    job = Job(spec, found, bases=tuple(bases))
+    with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
+        outcome = execute(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
+    if outcome.state != "done":
+        finding.note(f"not trained again: {outcome.error or outcome.state}")
+        return
+    compared = compare_runs(record, read_record(setting.runs / job.id))
+    where = "in the same environment" if compared.same else "in another environment"
+    if compared.verdict == "differs":
+        odd = [f"{name} is {old}, trained again {new}" for name, (old, new) in compared.metrics.items() if old != new]
+        finding.reject(f"trained again {where}: {'; '.join(odd) or 'its predictions are not bitwise the same'}")
+        return
+    finding.verdict = "reproduced"
+    same = "bitwise the same" if compared.verdict == "bitwise" else f"{where}: within tolerance, not bitwise"
+    finding.note(f"trained again{':' if compared.verdict == 'bitwise' else ''} {same}")
