@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hierbench.records.record import Record
+from hierbench.runs.record import Record
 from hierbench.runs.requests import ID_DIGITS, SHOWN_DIGITS, Request, oldest_first
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line

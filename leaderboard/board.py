@@ -15,10 +15,10 @@ from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.printed import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.rows import evidence_of, rows_of
-from hierbench.leaderboard.scored import scored_rows
+from hierbench.leaderboard.scored import is_scored_row, scored_rows
 from hierbench.leaderboard.settings import recipe_of, remarks_on
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.record import Record, Records
+from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
@@ -181,6 +181,13 @@ class Board:
     def of_runs(self) -> Board:
         """The board without the rows that were scored or cited, which have no runs."""
         return replace(self, rows=tuple(row for row in self.rows if not row.scored and row.citation is None))
+
+    def refuse_scored(self, names: Sequence[str]) -> None:
+        """Raise a UserError for a name that is no row of runs, and that of a scored row of the dataset."""
+        methods = {row.method for row in self.of_runs.rows}
+        for name in names:
+            if name.partition(":")[0] not in methods and is_scored_row(name, self.records, self.dataset):
+                raise UserError(f"{name!r} is a scored row; only rows of runs are compared")
 
     @property
     def shown(self) -> list[Column]:

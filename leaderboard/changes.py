@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.record import Record, Records
+from hierbench.runs.record import Record, Records
 from hierbench.utils.text import one_line
 
 OF_ONE_RUN = ("seed", "base", "schema_version")  # keys of a spec that do not describe its row

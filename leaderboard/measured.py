@@ -8,8 +8,8 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, further
 from hierbench.leaderboard.ranking import marked
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
-from hierbench.records.further_metrics import Values, read_further, write_further
-from hierbench.records.record import Record, Records
+from hierbench.runs.further_metrics import Values, read_further, write_further
+from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 
 
@@ -104,7 +104,7 @@ def measure(
     if not missing:
         return found
     from hierbench.metrics.registry import compute_metrics, find_metric  # PyTorch: kept values do without
-    from hierbench.records.evidence import Trees, evidence_of
+    from hierbench.runs.evidence import Trees, evidence_of
     from hierbench.utils.console import Meter
 
     trees = Trees(data_dir)

@@ -14,10 +14,10 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.printed import paper_datasets
-from hierbench.records.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
-from hierbench.records.reading import read_records
-from hierbench.records.record import Record, Records
-from hierbench.records.rows import check_rows, rejected_rows
+from hierbench.leaderboard.row_checks import check_rows, rejected_rows
+from hierbench.runs.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
+from hierbench.runs.reading import read_records
+from hierbench.runs.record import Record, Records
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line

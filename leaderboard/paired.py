@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
 from hierbench.leaderboard.changes import Change, spec_changes
-from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Row, ranked_rows
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -167,7 +166,7 @@ def compare_rows(board: Board, reference: str, others: Sequence[str] = ()) -> li
     """
     of_runs = board.of_runs
     rows = of_runs.rows
-    refuse_scored([reference, *others], board)
+    board.refuse_scored([reference, *others])
     pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]
     found = adjusted([differences(row, base, names) for row, base in pairs])

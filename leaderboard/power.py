@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import SIGNIFICANT, difference, known_values, matched_rows, values_by_seed
-from hierbench.leaderboard.scored import refuse_scored
 from hierbench.leaderboard.statistics import CONFIDENCE, Cell, Row
 from hierbench.utils.errors import UserError
 
@@ -181,7 +180,7 @@ def effects_of(
         UserError: no such row, a scored one, several, nothing to compare, or fewer than two seeds with a value.
     """
     found = []
-    refuse_scored(names, board)
+    board.refuse_scored(names)
     for row, reference in matched_rows(board.of_runs.rows, names[1], names[:1]):
         if board.protocol == PUBLISHED:
             cell, other = (of.metrics.get(column.name, Cell(None, None)) for of in (row, reference))

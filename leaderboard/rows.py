@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
-from hierbench.records.record import Record, Records, differing_params
+from hierbench.runs.record import Record, Records, differing_params
 from hierbench.utils.text import one_line
 
 # From the strongest to the weakest, and how a legend says it of a number of runs.

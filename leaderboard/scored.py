@@ -2,18 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.leaderboard.rows import cells_of, verdict_of
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.record import Record, Records
-from hierbench.utils.errors import UserError
+from hierbench.runs.record import Record, Records
 from hierbench.utils.text import one_line
-
-if TYPE_CHECKING:
-    from hierbench.leaderboard.board import Board
 
 TYPE = "scored"  # in the column of types: what the model is made of is not known
 
@@ -21,15 +16,6 @@ TYPE = "scored"  # in the column of types: what the model is made of is not know
 def scored_records(records: Records) -> list[tuple[Scored, Record]]:
     """Return what was scored and its record, of those that are whole."""
     return [(record.scored, record) for record in records if record.scored is not None and record.done]
-
-
-def refuse_scored(names: Sequence[str], board: "Board") -> None:
-    """Raise a UserError for a name that is no row of a board's runs, and that of a scored row of its dataset."""
-    methods = {row.method for row in board.of_runs.rows}
-    if unknown := [name for name in names if name.partition(":")[0] not in methods]:
-        for name in unknown:
-            if is_scored_row(name, board.records, board.dataset):
-                raise UserError(f"{name!r} is a scored row; only rows of runs are compared")
 
 
 def is_scored_row(name: str, records: Records, dataset: str | None = None) -> bool:

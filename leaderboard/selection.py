@@ -9,7 +9,7 @@ from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
-from hierbench.records.record import Record, Records
+from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError, unknown_name
 
 SHOWN = 6  # runs listed in an error

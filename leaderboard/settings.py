@@ -8,7 +8,7 @@ from hierbench.config.pretrained import KNOWN
 from hierbench.config.rates import Rates
 from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
 from hierbench.config.spec import Spec
-from hierbench.records.record import Record, Records
+from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 
 MISSING = object()

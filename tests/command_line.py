@@ -113,11 +113,11 @@ class CommandLine:
             patch.setattr(typer.main, "get_command", self._get_command)
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setattr("hierbench.speed.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
+            patch.setattr("hierbench.execution.estimate.seconds_per_image", lambda *_: SECONDS_PER_IMAGE)
             words = [*map(str, arguments)]
             if not {"--jobs", "--devices"} & {*words} or ("--jobs", "1") in pairwise(words):  # jobs run here, in turn
                 # A second thread makes small networks hardly faster and costs as much again.
-                patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
+                patch.setattr("hierbench.execution.resources.num_cores", lambda: 1)
             if self.copy_databases:
                 patch.setattr("hierbench.runs.mlflow_mirror.make_database", self._make_database)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:

@@ -102,7 +102,7 @@ def run_python(arguments):
     """Do what `python ARGUMENTS` does, with -m MODULE, -c CODE or a file."""
     first, *rest = arguments
     if ("--jobs", "1") in pairwise(arguments):  # one thread, as in command_line.py: results are compared with its
-        importlib.import_module("hierbench.planning.resources").num_cores = lambda: 1
+        importlib.import_module("hierbench.execution.resources").num_cores = lambda: 1
     if first == "-m":
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)

@@ -8,7 +8,7 @@ import numpy as np
 from hierbench import Hierarchy
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
-from hierbench.records.compact import metrics_of_ranked, ranked_classes
+from hierbench.runs.compact import metrics_of_ranked, ranked_classes
 from hierbench.utils.files import as_json_text
 
 EXAMPLES, EPOCHS = 100, 2

@@ -9,8 +9,8 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import Prepared, digest_of, find
+from hierbench.execution.plan import make_plan
 from hierbench.metrics import Tally
-from hierbench.planning.plan import make_plan
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.training.results import write_result
 
@@ -89,14 +89,14 @@ def of_runs(dataset, runs, **more):
     """Return what is asked of a figure of all runs in a folder."""
     from hierbench.figures.plots.source import Request
     from hierbench.leaderboard.board import Board
-    from hierbench.records.reading import read_records
+    from hierbench.runs.reading import read_records
 
     return Request(dataset, board=Board.of(dataset, read_records(runs), scored=False), **more)
 
 
 def without(root, ids):
     """Return the records of a folder, of which these are rejected."""
-    from hierbench.records.reading import read_records
+    from hierbench.runs.reading import read_records
 
     records = read_records(root)
     return replace(records, found={one.id: replace(one, state="rejected") if one.id in ids else one for one in records})

@@ -12,8 +12,8 @@ from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.records.reading import read_records
 from hierbench.runs.integrity import fingerprints
+from hierbench.runs.reading import read_records
 from hierbench.runs.requests import read_requests, record_request
 from hierbench.runs.store import Store
 

@@ -306,7 +306,7 @@ def main() -> int:
     importlib.import_module("hierbench.data.datasets.tiny_imagenet")
     importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
     importlib.import_module("hierbench.sharing.publish")
-    importlib.import_module("hierbench.scoring.command")
+    importlib.import_module("hierbench.studies.scoring.command")
     importlib.import_module("matplotlib.pyplot")
     os.environ["HIERBENCH_CACHE_DIR"] = "cache"  # in the folder of each round
     kinds = asked.only or list(COMMANDS)

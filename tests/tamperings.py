@@ -19,11 +19,12 @@ from hierbench.config.spec import digest_of
 from hierbench.data.datasets import shapes
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
-from hierbench.records import compact, published_tree
-from hierbench.records.further_metrics import content_of
-from hierbench.records.reading import read_records
+from hierbench.runs import compact
+from hierbench.runs.further_metrics import content_of
 from hierbench.runs.integrity import fingerprints
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Run, Store
+from hierbench.sharing import published_tree
 from hierbench.utils.files import write_json
 
 PREDICTIONS = "predictions.npz"

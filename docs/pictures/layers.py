@@ -8,9 +8,9 @@ from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {  # tint: (what its layers have in common, the layers)
-    "#d7e3f4": ("commands", ("cli", "python", "studies", "sharing", "scoring", "reproduction", "speed")),
-    "#fbe3c4": ("from plan to run folder", ("execution", "planning", "training", "runs")),
-    "#dcefd6": ("from run folder to table", ("figures", "leaderboard", "records")),
+    "#d7e3f4": ("commands", ("cli", "python", "sharing", "studies")),
+    "#dcefd6": ("from run folder to table", ("figures", "leaderboard")),
+    "#fbe3c4": ("from plan to run folder", ("execution", "training", "runs")),
     "#ead9f2": ("what is trained", ("models", "data", "methods", "api")),
     "#f6d5d5": ("what is measured", ("metrics", "hierarchy")),
     "#e6e6e6": ("shared", ("config", "utils")),

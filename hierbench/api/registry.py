@@ -22,6 +22,7 @@ from hierbench.config.names import GROUP, method_folder
 from hierbench.config.names import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
+from hierbench.config.spec import Spec
 from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, foreign, line_in, one_line_of, unknown_name
 from hierbench.utils.files import read_bytes, write_text
@@ -209,3 +210,24 @@ def new_method(name: str, folder: Path) -> Path:
     class_name = "".join(part.capitalize() for part in re.split("[-_]", name)) + "Method"
     write_text(path, template.replace("NAME", name).replace("CLASS", class_name))
     return path
+
+
+class InstalledMethods:
+    """The installed methods, each imported once."""
+
+    def __init__(self) -> None:
+        self._names = frozenset(method_names())  # asking for each name reads the metadata of all packages
+        self._found: dict[str, Found | None] = {}
+
+    def installed(self, name: str) -> Found | None:
+        """Return the installed method of a name, None where there is none that can be imported."""
+        if name not in self._found:
+            known = name in self._names or (name.startswith("_") and is_installed(name))
+            found = find_or_broken(name) if "/" not in name and known else None
+            self._found[name] = None if isinstance(found, Broken) else found
+        return self._found[name]
+
+    def that_ran(self, spec: Spec) -> Found | None:
+        """Return the installed method if its code is that of a run."""
+        found = self.installed(spec.method.name)
+        return found if found is not None and found.code == spec.method.code else None

@@ -41,7 +41,7 @@ def mistakes(
     from hierbench.figures.mistakes.pair import choose, read_pair
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.selection import named_run
-    from hierbench.records.reading import read_records
+    from hierbench.runs.reading import read_records
 
     recipe = load_recipe(dataset)
     board = Board.of(dataset, read_records(runs), protocol=protocol, scored=False, request=request)

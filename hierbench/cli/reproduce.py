@@ -22,8 +22,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 if TYPE_CHECKING:
-    from hierbench.reproduction.retraining import Repetition
-    from hierbench.reproduction.row import RecordedRow
+    from hierbench.studies.reproduction.retraining import Repetition
+    from hierbench.studies.reproduction.row import RecordedRow
 
 PACKAGES = ("hierbench", "torch", "python", "device", "threads")
 MEANING = {
@@ -65,7 +65,7 @@ def reproduce(
     given = [name for name, value in own.items() if value is not None] + ["--device"] * (device != "auto")
     if given and not run:
         raise UserError(f"{given[0]} is for --run, which carries the command out")
-    from hierbench.reproduction.row import carry_out, find_rows
+    from hierbench.studies.reproduction.row import carry_out, find_rows
     from hierbench.utils.files import as_json_text
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}

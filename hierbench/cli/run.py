@@ -69,8 +69,8 @@ def job(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads; by default 1 on a CPU.")] = None,
 ) -> int:
     """Run one job that hierbench run --plan-only has planned."""
+    from hierbench.execution.resources import Setting, choose_device, side_by_side
     from hierbench.execution.standalone import run_one
-    from hierbench.planning.resources import Setting, choose_device, side_by_side
 
     chosen = choose_device(device)
     side_by_side(1, chosen, devices)  # raises if there are not as many

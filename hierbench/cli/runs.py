@@ -23,8 +23,8 @@ def runs(
     Those that were asked for last are below the others. Request is the last one that names a run, for --request.
     """
     from hierbench.config.recipe import dataset_name
-    from hierbench.records.reading import read_records
-    from hierbench.records.record import differing_params
+    from hierbench.runs.reading import read_records
+    from hierbench.runs.record import differing_params
     from hierbench.runs.requests import SHOWN_DIGITS
 
     if not folder.is_dir():

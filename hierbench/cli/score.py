@@ -36,8 +36,8 @@ def score(
     The metrics have intervals, and are a row of the dataset's leaderboard.
     """
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.scoring.command import Request, score_files
-    from hierbench.scoring.report import report_table
+    from hierbench.studies.scoring.command import Request, score_files
+    from hierbench.studies.scoring.report import report_table
 
     columns = asked_columns(metrics)
     request = Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)

@@ -1,1 +1,1 @@
-"""Runs a plan: in this process, on this machine's devices or on a Ray cluster."""
+"""From a request to jobs, and where they run: plan, estimate, this process, this machine's devices or a Ray cluster."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from hierbench.execution.resources import Setting
 from hierbench.execution.train_job import Report, train_here
-from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.memory import count_micro_batches

@@ -18,8 +18,8 @@ from typing import Any
 import hierbench
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Progress, connected, our_environment, reason
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, received, record_death
-from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.utils.console import say, throttled

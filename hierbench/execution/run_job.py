@@ -16,8 +16,8 @@ from hierbench.api.method import PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
 from hierbench.execution.ranks import train_on_ranks
+from hierbench.execution.resources import Setting
 from hierbench.execution.train_job import Report, data_of, features_of, train_here
-from hierbench.planning.resources import Setting
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Peers

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hierbench.execution.job_queue import OnEnd, Queue
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import can_compute, execute
 from hierbench.execution.workers import run_in_workers
-from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.peers import POLL, OnProgress
 from hierbench.runs.repair import Note, is_finished, needs_repair, repair

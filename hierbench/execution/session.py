@@ -12,18 +12,18 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, is_path
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
 from hierbench.data.user.opening import with_sizes
+from hierbench.execution.inputs import Inputs, obtain
+from hierbench.execution.plan import check_request
 from hierbench.execution.ray_connection import device_on_cluster
+from hierbench.execution.resources import Setting, choose_device
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
 from hierbench.execution.train_job import extract_features
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.planning.inputs import Inputs, obtain
-from hierbench.planning.plan import check_request
-from hierbench.planning.resources import Setting, choose_device
-from hierbench.records.reading import read_record
-from hierbench.records.record import Record
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
+from hierbench.runs.reading import read_record
+from hierbench.runs.record import Record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import HistoryRow, Store
 from hierbench.training.fabric import resolve_precision

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from hierbench.api.method import PostHoc, bases_of
 from hierbench.api.registry import find_method, is_installed
 from hierbench.config.spec import CODE_VERSION, Spec
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute_when_free, kept_source
 from hierbench.models.weights import find_weights
-from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job, State
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store

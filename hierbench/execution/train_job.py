@@ -13,8 +13,8 @@ from hierbench.data import prepared as data
 from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.features import Features, Wanted, check_features, find_features
 from hierbench.data.prepared import Prepared
+from hierbench.execution.resources import Setting
 from hierbench.models import Classifier
-from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.repair import Note, is_finished
 from hierbench.runs.store import Run

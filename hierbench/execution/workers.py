@@ -15,8 +15,8 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from hierbench.execution.job_queue import Queue
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import Outcome, can_compute, execute, received, record_death
-from hierbench.planning.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL
 from hierbench.training.fabric import import_fabric

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from hierbench.hierarchy.names import named_columns
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.python.board import columns_of, whole
-from hierbench.scoring.command import Request, score_files
-from hierbench.scoring.predictions import Arrays
-from hierbench.scoring.report import Report
+from hierbench.studies.scoring.command import Request, score_files
+from hierbench.studies.scoring.predictions import Arrays
+from hierbench.studies.scoring.report import Report
 from hierbench.utils.errors import UserError
 
 

@@ -1,1 +1,1 @@
-"""Run records on disk: how they are written, checked, repaired and mirrored."""
+"""A run folder: its writer (`Run`), its reader (`Record`), requests, predictions, and the MLflow mirror."""

@@ -29,7 +29,7 @@ from hierbench.utils.lock import Lock
 from hierbench.utils.processes import process_is_gone, this_machine
 
 if TYPE_CHECKING:
-    from hierbench.records.record import Record
+    from hierbench.runs.record import Record
 
 FILE = "mirrored.jsonl"
 BATCH = 1000  # metrics that MLflow allows in one call

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from hierbench.data.prepared import find_of
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.board import Board
-from hierbench.records import compact, further_metrics, published_tree
-from hierbench.records.evidence import Trees
-from hierbench.records.further_metrics import read_further
-from hierbench.records.reading import read_record, read_records
-from hierbench.records.record import Record, Records
-from hierbench.records.sources import is_code
+from hierbench.runs import compact, further_metrics
+from hierbench.runs.evidence import Trees
+from hierbench.runs.further_metrics import read_further
 from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.method_files import is_code
+from hierbench.runs.reading import read_record, read_records
+from hierbench.runs.record import Record, Records
 from hierbench.runs.requests import keep_requests, publish_requests
+from hierbench.sharing import published_tree
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_bytes, write_json
 

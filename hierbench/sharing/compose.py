@@ -12,9 +12,9 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import notes_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.records.findings import Finding, Report
-from hierbench.records.reading import read_records
-from hierbench.records.record import Records
+from hierbench.runs.findings import Finding, Report
+from hierbench.runs.reading import read_records
+from hierbench.runs.record import Records
 from hierbench.sharing import pictures
 from hierbench.sharing.bundle import Bundle, ids_of
 from hierbench.sharing.page import table_page

@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.figures.plots import style
 from hierbench.figures.plots.source import Request
 from hierbench.leaderboard.board import Board
-from hierbench.records.record import Records
+from hierbench.runs.record import Records
 from hierbench.sharing.place import PICTURES
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line

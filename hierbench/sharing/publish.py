@@ -10,8 +10,8 @@ from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import SCORED, Board, left_out
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.records.reading import read_records
-from hierbench.records.record import Records
+from hierbench.runs.reading import read_records
+from hierbench.runs.record import Records
 from hierbench.sharing.bundle import ids_of
 from hierbench.sharing.compose import Part, Publication, columns_of_published, compose, refuse_rejected
 from hierbench.sharing.place import checked_place, names_there, replaced

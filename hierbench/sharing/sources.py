@@ -5,8 +5,8 @@ from importlib import resources
 from pathlib import Path
 
 from hierbench.api.code import installed_code
-from hierbench.records.record import Record, Records
-from hierbench.records.sources import FOLDER, kept_source
+from hierbench.runs.method_files import FOLDER, kept_source
+from hierbench.runs.record import Record, Records
 from hierbench.utils.files import write_bytes
 from hierbench.utils.text import one_line
 

@@ -10,6 +10,9 @@ from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
+from hierbench.execution.announce import announce
+from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
+from hierbench.execution.plan import make_plan, with_params
 from hierbench.execution.scheduler import states
 from hierbench.execution.session import Session
 from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_of, ablation_table
@@ -17,12 +20,9 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import asked_records
 from hierbench.leaderboard.table import Shown, Table
-from hierbench.planning.dry_run import Line, lines_of_plan, parameters_of
-from hierbench.planning.plan import make_plan, with_params
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import asked_options, record_request
-from hierbench.speed.announce import announce
 from hierbench.studies.publishing import AGAIN
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text

@@ -12,16 +12,16 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
+from hierbench.execution.announce import announce
+from hierbench.execution.dry_run import blocked_lines, lines_of_plan, parameters_of
+from hierbench.execution.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.session import Session
 from hierbench.execution.standalone import show_commands
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
-from hierbench.planning.dry_run import blocked_lines, lines_of_plan, parameters_of
-from hierbench.planning.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import Budget, asked_options, record_request
-from hierbench.speed.announce import announce
 from hierbench.studies.publishing import Ended, publish_board
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError

@@ -80,8 +80,8 @@ def predictions(data, folder):
     """A file for `hierbench score`, of predictions and of targets, in each of its formats; or a compact file."""
     from hierbench import Hierarchy
     from hierbench.leaderboard.formats import FORMATS, render
-    from hierbench.scoring.command import Request, score_files
-    from hierbench.scoring.report import report_table
+    from hierbench.studies.scoring.command import Request, score_files
+    from hierbench.studies.scoring.report import report_table
     from hierbench.utils.errors import UserError
 
     form, content = FORMS[(data[0] if data else 0) % len(FORMS)], data[1:]
@@ -107,7 +107,7 @@ def predictions(data, folder):
 
 def compact(content, folder, tree):
     """Predictions as published runs have them."""
-    from hierbench.records.compact import FILE, TARGETS, metrics_of_ranked, read_compact, read_targets
+    from hierbench.runs.compact import FILE, TARGETS, metrics_of_ranked, read_compact, read_targets
 
     (folder / FILE).write_bytes(content)
     (folder / TARGETS).write_bytes(content)
@@ -249,7 +249,7 @@ def _seed_manifests():
 
 
 def _seed_predictions():
-    from hierbench.records.compact import pack
+    from hierbench.runs.compact import pack
 
     scores, targets, npy, packed = np.eye(5, 4, dtype=np.float32), np.arange(5) % 4, io.BytesIO(), io.BytesIO()
     np.save(npy, scores)

@@ -77,7 +77,7 @@ def records(data, folder):
     from hierbench.leaderboard.formats import FORMATS, render
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
     from hierbench.leaderboard.tables.board import board_table
-    from hierbench.records.reading import read_records
+    from hierbench.runs.reading import read_records
     from hierbench.runs.store import Store
     from hierbench.sharing.bundle import Bundle, ids_of
     from hierbench.utils.errors import UserError

@@ -13,8 +13,8 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop
 from hierbench.data.datasets import shapes
 from hierbench.data.prepare import prepare
+from hierbench.execution.plan import make_plan
 from hierbench.methods.haframe import hierarchy_aware_frame
-from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.training.trainer import train
 

@@ -10,8 +10,8 @@ import pytest
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.config.tuned import read_tuned
+from hierbench.execution.plan import find_methods, make_plan
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.planning.plan import find_methods, make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "leaderboard/published"

@@ -27,12 +27,12 @@ def folder(tmp_path_factory, data_dir):
 @pytest.fixture(scope="module")
 def command(cli):
     """The command line where jobs have so many threads each, and figures few pixels."""
-    import hierbench.planning.resources
+    import hierbench.execution.resources
     from hierbench.figures.plots import style
 
     def run(folder, *arguments, threads=1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(hierbench.planning.resources, "side_by_side", lambda *_: (1, threads))
+            patch.setattr(hierbench.execution.resources, "side_by_side", lambda *_: (1, threads))
             patch.setitem(style.STYLE, "savefig.dpi", 50)
             return cli(folder, *arguments)
 

@@ -14,9 +14,9 @@ from hierbench import Method
 from hierbench.api.contract import check_method, checks_of
 from hierbench.api.registry import digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
+from hierbench.execution.plan import make_plan
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
-from hierbench.planning.plan import make_plan
-from hierbench.planning.resources import Setting
 from hierbench.utils.errors import UserError
 from tests.short import SHORT
 

@@ -30,8 +30,8 @@ def light():
     with pytest.MonkeyPatch.context() as patch:
         for module in ("execution.session", "studies.publishing"):
             patch.setattr(f"hierbench.{module}.default_uri", lambda runs: "off")
-        patch.setattr("hierbench.planning.resources.num_cores", lambda: 1)
-        patch.setattr("hierbench.speed.estimate.seconds_per_image", lambda *_: 1e-4)
+        patch.setattr("hierbench.execution.resources.num_cores", lambda: 1)
+        patch.setattr("hierbench.execution.estimate.seconds_per_image", lambda *_: 1e-4)
         yield
 
 

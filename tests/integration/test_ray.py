@@ -154,7 +154,7 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, monkeypatch):
         tune += ["--set", f"tune.{value}"]
     on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
     tables, metrics, winners = [], [], []
-    monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 1)  # one job at a time, one thread for it
+    monkeypatch.setattr("hierbench.execution.resources.num_cores", lambda: 1)  # one job at a time, one thread for it
     for where in (on_ray, ("--runs", work / "grid-here")):
         done = cli(work, *tune, *where, "--output", work / "tuned.toml").ok()
         tables.append(done.out.rpartition("written to")[0])
@@ -202,7 +202,7 @@ def order(tmp_path, data_dir, undisturbed):
     from hierbench.api.registry import find_method
     from hierbench.config.spec import Spec
     from hierbench.execution.ray_cluster import _order
-    from hierbench.planning.resources import Setting
+    from hierbench.execution.resources import Setting
     from hierbench.runs.job import Job
 
     specs = [Spec.model_validate_json(path.read_bytes()) for path in undisturbed.glob("*/spec.json")]

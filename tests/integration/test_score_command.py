@@ -16,7 +16,7 @@ from hierbench.data.prepared import find
 from hierbench.metrics import Evidence, compute_metrics, evaluate
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
-from hierbench.scoring.command import Request, score_files
+from hierbench.studies.scoring.command import Request, score_files
 from tests import mistake_runs
 
 
@@ -194,7 +194,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
         return fingerprints(folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr("hierbench.scoring.score.fingerprints", full)
+        patch.setattr("hierbench.studies.scoring.score.fingerprints", full)
         with pytest.raises(OSError, match="No space left"):
             score_files(request)
     assert len(sealed) == 2 and sorted((place / "runs").glob("*/")) == before

@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from hierbench.records.compact import write_compact
-from hierbench.reproduction.retraining import is_close
+from hierbench.runs.compact import write_compact
 from hierbench.runs.store import Store
+from hierbench.studies.reproduction.retraining import is_close
 from tests.short import SMALL
 from tests.tamperings import predict, reseal
 

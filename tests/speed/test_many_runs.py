@@ -12,9 +12,9 @@ from hierbench.config.options import Place
 from hierbench.config.recipe import load_recipe
 from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
+from hierbench.execution.plan import make_plan
 from hierbench.leaderboard.formats import FORMATS, render
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.planning.plan import make_plan
 from hierbench.sharing.site.build import build_site
 from hierbench.sharing.verification.checked import checked_board
 from hierbench.sharing.verification.verify import verify

@@ -36,6 +36,10 @@ from hierbench.config.sections import FEATURE_TYPES, Augment, FeatureType, Model
 from hierbench.data.image import decode_file
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
+from hierbench.execution import timing
+from hierbench.execution.parameters import stand_in_tree
+from hierbench.execution.resources import choose_device
+from hierbench.execution.timing import RATE, Workload, seconds_of
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Line, Number, Table, Text
@@ -45,10 +49,6 @@ from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 from hierbench.metrics import Tally, evaluate
 from hierbench.models import build_backbone
 from hierbench.models.classifier import compile_embedding
-from hierbench.planning.parameters import stand_in_tree
-from hierbench.planning.resources import choose_device
-from hierbench.speed import timing
-from hierbench.speed.timing import RATE, Workload, seconds_of
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.posthoc import rescored_chunks
 from hierbench.training.step import Step

@@ -12,7 +12,7 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import compare_rows, difference, holm, values_by_seed
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.tables.differences import differences_table
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from tests.mistake_runs import without
 

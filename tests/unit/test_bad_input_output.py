@@ -19,7 +19,7 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
 from tests import mistake_runs
 from tests.pages import typeset

@@ -7,10 +7,10 @@ import time
 import pytest
 
 import tests.tools.bench as measuring
+from hierbench.execution.parameters import stand_in_tree
 from hierbench.leaderboard.formats import render
 from hierbench.methods.ce import CrossEntropy
 from hierbench.methods.haframe import HAFrame
-from hierbench.planning.parameters import stand_in_tree
 from tests.tools.bench import QUICK, Sizes, bench, bench_table, photograph, trained_methods
 
 LARGE = (("wrn10-1-s4", 2), ("wrn10-1-s4", 2))

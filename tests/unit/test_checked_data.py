@@ -9,9 +9,9 @@ import pytest
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
+from hierbench.execution.plan import make_plan
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
-from hierbench.planning.plan import make_plan
-from hierbench.planning.resources import Setting
 from hierbench.utils.errors import UserError
 
 

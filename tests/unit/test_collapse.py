@@ -13,10 +13,10 @@ from torch import nn
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe, recipe_names
 from hierbench.config.sections import Collapse
+from hierbench.execution.plan import make_plan
 from hierbench.leaderboard.formats import render
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
-from hierbench.planning.plan import make_plan
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.studies.collapse.curves import FRAMES, Curve, Point, as_csv, as_json, line_of, summary_table

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
 from hierbench.metrics import mistakes_by_distance
-from hierbench.records.compact import (
+from hierbench.runs.compact import (
     FILE,
     digest_of_targets,
     metrics_of_ranked,

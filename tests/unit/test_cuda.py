@@ -9,11 +9,11 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop
 from hierbench.data.loader import Split
+from hierbench.execution.plan import make_plan
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.methods.crm import CRM
 from hierbench.models import build_classifier
-from hierbench.planning.plan import make_plan
-from hierbench.planning.resources import Setting
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 QUICK = ["train.epochs=2", "train.batch_size=96"]

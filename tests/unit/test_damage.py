@@ -12,13 +12,13 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
+from hierbench.execution.plan import make_plan
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan, states
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.opening import notes_on
-from hierbench.planning.plan import make_plan
-from hierbench.planning.resources import Setting
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
 from hierbench.training.checkpoint import load_checkpoint, load_sealed, save_checkpoint

@@ -21,7 +21,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
 from hierbench.data.datasets import shapes
 from hierbench.data.prepare import prepare
-from hierbench.planning.inputs import obtain
+from hierbench.execution.inputs import obtain
 from hierbench.utils.errors import UserError
 
 

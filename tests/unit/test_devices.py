@@ -17,12 +17,12 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop
 from hierbench.data.loader import Split
 from hierbench.data.prepared import find
+from hierbench.execution.plan import make_plan
+from hierbench.execution.resources import Setting, side_by_side
 from hierbench.execution.run_job import can_compute, execute
 from hierbench.models import build_classifier
 from hierbench.models.classifier import compile_embedding, is_worth_compiling
 from hierbench.models.sync_norm import RankNorm
-from hierbench.planning.plan import make_plan
-from hierbench.planning.resources import Setting, side_by_side
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.features import one_thread_each
 from hierbench.training.memory import count_micro_batches, is_out_of_memory, shapes_of
@@ -495,7 +495,7 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
     ],
 )
 def test_jobs_side_by_side(monkeypatch, num_training, device, more, found):
-    monkeypatch.setattr("hierbench.planning.resources.num_cores", lambda: 8)
+    monkeypatch.setattr("hierbench.execution.resources.num_cores", lambda: 8)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     if isinstance(found, tuple):
         assert side_by_side(num_training, device, **more) == found

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from hierbench.config.recipe import load_recipe
-from hierbench.planning.inputs import Inputs
-from hierbench.planning.resources import Setting
-from hierbench.speed import estimate as estimating
-from hierbench.speed.estimate import estimate
-from hierbench.speed.timing import Trainee
+from hierbench.execution import estimate as estimating
+from hierbench.execution.estimate import estimate
+from hierbench.execution.inputs import Inputs
+from hierbench.execution.resources import Setting
+from hierbench.execution.timing import Trainee
 
 
 def test_the_estimate_is_that_of_the_steps(monkeypatch):

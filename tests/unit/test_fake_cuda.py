@@ -18,9 +18,9 @@ from hierbench.api.registry import find_method, method_names
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop, normalise
 from hierbench.data.loader import resize_to
+from hierbench.execution.plan import make_plan
 from hierbench.metrics import Tally
 from hierbench.models import build_classifier
-from hierbench.planning.plan import make_plan
 from hierbench.training.fabric import make_fabric
 from hierbench.training.prediction import level_predictions
 from hierbench.training.step import Step, make_optimizer

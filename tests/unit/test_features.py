@@ -11,7 +11,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import normalise
 from hierbench.data.feature_split import FeatureSplit, open_split
 from hierbench.data.features import Wanted, check_features, find_features
-from hierbench.planning.plan import make_plan
+from hierbench.execution.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.training import features as extraction
 from hierbench.training.features import frozen_backbone, obtain_features, pool

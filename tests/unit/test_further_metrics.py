@@ -15,10 +15,10 @@ from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, wi
 from hierbench.metrics import compute_metrics
 from hierbench.metrics import registry as metric_registry
 from hierbench.metrics.calibration import is_distribution
-from hierbench.records import further_metrics
-from hierbench.records.evidence import Trees, evidence_of
-from hierbench.records.further_metrics import FILE, content_of
-from hierbench.records.reading import read_records
+from hierbench.runs import further_metrics
+from hierbench.runs.evidence import Trees, evidence_of
+from hierbench.runs.further_metrics import FILE, content_of
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests import mistake_runs

@@ -6,9 +6,9 @@ import pytest
 
 from hierbench.api.registry import BrokenMethodError, digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
+from hierbench.execution.plan import make_plan
 from hierbench.leaderboard.board import Board
-from hierbench.planning.plan import make_plan
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 

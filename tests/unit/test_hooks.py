@@ -13,9 +13,9 @@ from hierbench.api.method import groups_of
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
+from hierbench.execution.plan import make_plan
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
-from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.training.prediction import level_predictions
 from hierbench.training.step import make_optimizer, set_rates

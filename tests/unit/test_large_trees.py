@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from hierbench.planning.parameters import stand_in_tree
+from hierbench.execution.parameters import stand_in_tree
 from tests.tools.bench import INAT, trained_methods
 
 BATCH, NUM_FEATURES = 4, 64

@@ -5,13 +5,13 @@ import pytest
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
+from hierbench.execution.plan import make_spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ledger import Difference, build_ledger, known_differences, ledger_table
 from hierbench.leaderboard.printed import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.planning.plan import make_spec
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 
 

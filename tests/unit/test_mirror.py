@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from hierbench.config.spec import DatasetSpec
-from hierbench.records.record import Record
 from hierbench.runs.mlflow_mirror import Mirror, page_of_runs
+from hierbench.runs.record import Record
 from hierbench.utils.processes import this_machine
 
 

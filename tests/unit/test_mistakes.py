@@ -16,7 +16,7 @@ from hierbench.figures.mistakes.page import (
 from hierbench.figures.mistakes.pair import choose, read_pair
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests import mistake_runs

@@ -4,10 +4,10 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.sections import Model
+from hierbench.execution.plan import make_plan
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
-from hierbench.planning.plan import make_plan
 from hierbench.training.step import layers_of, learning_rate, make_optimizer, set_rates
 from hierbench.utils.errors import UserError
 

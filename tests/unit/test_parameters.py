@@ -2,7 +2,7 @@ import pytest
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.planning.parameters import count_parameters, stand_in_tree
+from hierbench.execution.parameters import count_parameters, stand_in_tree
 
 METHODS = ("ce", "flamingo", "hafeature", "haframe")
 DATASETS = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")

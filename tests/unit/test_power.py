@@ -20,7 +20,7 @@ from hierbench.leaderboard.power import (
     seeds_needed,
 )
 from hierbench.leaderboard.statistics import summarise
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 
 
 def by_integration(effect, n, level=0.05):

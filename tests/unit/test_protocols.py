@@ -12,8 +12,8 @@ from hierbench.config.sections import Model
 from hierbench.config.spec import Spec
 from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepare import prepare
+from hierbench.execution.plan import check_request, make_plan, make_spec
 from hierbench.models import build_classifier
-from hierbench.planning.plan import check_request, make_plan, make_spec
 from hierbench.utils.errors import UserError
 
 PUBLISHED = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")

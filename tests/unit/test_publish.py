@@ -12,7 +12,7 @@ import pytest
 from hierbench.api.registry import digest_of_code
 from hierbench.config.options import Place
 from hierbench.leaderboard.columns import asked_columns
-from hierbench.records.compact import FILE, read_compact, read_targets
+from hierbench.runs.compact import FILE, read_compact, read_targets
 from hierbench.runs.store import Store
 from hierbench.sharing import pictures, place
 from hierbench.sharing.place import PICTURES

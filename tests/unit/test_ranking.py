@@ -14,7 +14,7 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ranking import marked, rank, table_seeds
 from hierbench.leaderboard.statistics import METRICS, Row, front_of, summarise
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.sharing.site.pages import best_of
 from hierbench.sharing.verification.checked import checked_board

@@ -11,10 +11,10 @@ from hierbench.config.options import Options, Place
 from hierbench.config.overrides import apply_override, override_of
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
+from hierbench.execution.plan import find_methods, make_plan
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.planning.plan import find_methods, make_plan
-from hierbench.reproduction.row import check_plan, find_rows, options_of, planned, split_name
 from hierbench.runs.requests import Request, asked_options, words_of
+from hierbench.studies.reproduction.row import check_plan, find_rows, options_of, planned, split_name
 from hierbench.utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from hierbench.config.options import Options
+from hierbench.execution.plan import make_plan
 from hierbench.leaderboard.asked import choose
 from hierbench.leaderboard.board import Board
-from hierbench.planning.plan import make_plan
-from hierbench.records.reading import read_records
 from hierbench.runs import requests
+from hierbench.runs.reading import read_records
 from hierbench.runs.requests import (
     asked_options,
     extend_request,

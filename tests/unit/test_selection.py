@@ -17,7 +17,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.metrics.selective import operating_curve
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import PATHS as PATHS_OF_CLASSES

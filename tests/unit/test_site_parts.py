@@ -11,8 +11,8 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, column_of
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Cell, Row
-from hierbench.records.findings import Report
-from hierbench.records.further_metrics import FILE, content_of
+from hierbench.runs.findings import Report
+from hierbench.runs.further_metrics import FILE, content_of
 from hierbench.runs.store import Store
 from hierbench.sharing.site import pages
 from hierbench.sharing.site.build import MARKER, build_site, write_site

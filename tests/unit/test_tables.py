@@ -25,10 +25,10 @@ from hierbench.leaderboard.table import ARROWS, CHECK, CROSS, Flag, Interval, Li
 from hierbench.leaderboard.tables.board import BOLD, STAR, board_table
 from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.leaderboard.tables.power import power_table
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
-from hierbench.scoring.report import Report, report_table
-from hierbench.scoring.score import Result
+from hierbench.studies.scoring.report import Report, report_table
+from hierbench.studies.scoring.score import Result
 from hierbench.utils.errors import UserError
 from tests.pages import typeset
 

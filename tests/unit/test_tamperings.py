@@ -7,7 +7,7 @@ from html import unescape
 
 import pytest
 
-from hierbench.records.findings import TARGETS_ALONE
+from hierbench.runs.findings import TARGETS_ALONE
 from hierbench.sharing import pictures
 from hierbench.sharing.verification.verify import verify
 from tests.tamperings import TAMPERINGS, Folder

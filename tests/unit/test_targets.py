@@ -12,10 +12,10 @@ from hierbench.data.datasets.split_lists import read_lists
 from hierbench.data.loader import evaluated_rows
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges, shipped_paths
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.records.compact import digest_of_targets
-from hierbench.records.findings import RunFinding
-from hierbench.records.record import Record
-from hierbench.records.together import check_targets, expected_sizes, shipped_targets, shipped_trees
+from hierbench.runs.compact import digest_of_targets
+from hierbench.runs.findings import RunFinding
+from hierbench.runs.record import Record
+from hierbench.sharing.verification.cross_checks import check_targets, expected_sizes, shipped_targets, shipped_trees
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published"
 

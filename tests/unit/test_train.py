@@ -16,8 +16,8 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find
+from hierbench.execution.plan import make_plan
 from hierbench.metrics import evaluate
-from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job
 from hierbench.runs.store import Store
 from hierbench.training.step import learning_rate

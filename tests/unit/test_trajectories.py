@@ -14,9 +14,9 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import shipped_paths
+from hierbench.execution.parameters import stand_in_tree
+from hierbench.execution.plan import make_plan
 from hierbench.models import build_classifier
-from hierbench.planning.parameters import stand_in_tree
-from hierbench.planning.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.training.step import make_optimizer, set_rates
 from hierbench.training.trainer import seed_for, train

@@ -8,11 +8,11 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
 from hierbench.data.prepared import Prepared
+from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan
 from hierbench.leaderboard.board import Board
-from hierbench.planning.resources import Setting
-from hierbench.records.reading import read_records
+from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.studies.tuning.study import Record, Search, Space, Target, search_space
 from hierbench.studies.tuning.tune import winner

@@ -77,7 +77,7 @@ def test_what_is_taken_is_what_training_sees(arrays, tmp_path, name, kind):
 
 def spec_of(folder):
     from hierbench.api.registry import find_method
-    from hierbench.planning.plan import make_spec
+    from hierbench.execution.plan import make_spec
 
     recipe, prepared = load_recipe(str(folder / "birds.toml")), find("birds", folder / "data")
     return make_spec(recipe, prepared, find_method("ce"), "type-II", 0)

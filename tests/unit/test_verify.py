@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from hierbench.config.recipe import images_of
-from hierbench.records.compact import FILE, write_compact, write_targets
-from hierbench.records.findings import CAVEAT, TARGETS_ALONE, TARGETS_KNOWN
-from hierbench.records.further_metrics import content_of
-from hierbench.records.reading import read_record, read_records
-from hierbench.records.together import shipped_targets
-from hierbench.reproduction.retraining import compare_runs
+from hierbench.runs.compact import FILE, write_compact, write_targets
+from hierbench.runs.findings import CAVEAT, TARGETS_ALONE, TARGETS_KNOWN
+from hierbench.runs.further_metrics import content_of
+from hierbench.runs.reading import read_record, read_records
 from hierbench.runs.requests import record_request
 from hierbench.runs.store import Run, Store
+from hierbench.sharing.verification.cross_checks import shipped_targets
 from hierbench.sharing.verification.verify import verify
+from hierbench.studies.reproduction.retraining import compare_runs
 from tests.tamperings import Folder, edit, predict, reseal, respecify
 
 SHIPPED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"

@@ -16,8 +16,8 @@ from hierbench.data.prepared import Prepared, find_of, how_to_prepare
 from hierbench.figures.plots.source import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics import compute_metrics, evaluate
-from hierbench.records.evidence import evidence_of
-from hierbench.records.record import Record, Records
+from hierbench.runs.evidence import evidence_of
+from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 
 
@@ -51,7 +51,7 @@ class Pair:
     sides: tuple[Side, Side]
     predicted: IntArray  # [2, N] the class that each ranks first
     heights: IntArray  # [2, N] its distance from the target, 0 where it is right
-    confidence: Floats  # [2, N] its probability, see `hierbench.records.evidence`
+    confidence: Floats  # [2, N] its probability, see `hierbench.runs.evidence`
     between: IntArray  # [N] distance between the two predictions
 
     def counts(self) -> IntArray:

@@ -16,7 +16,7 @@ from hierbench.figures.plots.source import Request, Tree, board_of, tree_of
 from hierbench.figures.plots.tree import as_polyline, block_bounds, branches, class_order
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.selection import choose_run, run_by_id
-from hierbench.records.record import Record
+from hierbench.runs.record import Record
 from hierbench.utils.errors import UserError
 
 NAMED_CLASSES = 64  # up to here every class has its name

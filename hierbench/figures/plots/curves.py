@@ -11,7 +11,7 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.source import Floats, Request, board_of, heading, name_of, remarks_on
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.record import Record
+from hierbench.runs.record import Record
 from hierbench.utils.errors import UserError
 
 QUANTITIES = {

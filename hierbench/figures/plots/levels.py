@@ -21,7 +21,7 @@ from hierbench.figures.plots.source import (
 )
 from hierbench.leaderboard.measured import counted_runs, measure
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.further_metrics import read_further
+from hierbench.runs.further_metrics import read_further
 from hierbench.utils.errors import UserError
 
 NOTHING = "the runs of {} have no predictions.npz: published records have none"

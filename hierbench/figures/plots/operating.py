@@ -18,8 +18,8 @@ from hierbench.figures.plots.source import (
 from hierbench.leaderboard.measured import counted_runs, measure
 from hierbench.leaderboard.statistics import summarise
 from hierbench.leaderboard.table import Interval
-from hierbench.records.evidence import Trees, evidence_of
-from hierbench.records.record import Record, Records
+from hierbench.runs.evidence import Trees, evidence_of
+from hierbench.runs.record import Record, Records
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 

@@ -10,7 +10,7 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.source import Floats, Request, board_of, heading, over_runs, remarks_on
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.record import Record
+from hierbench.runs.record import Record
 from hierbench.utils.errors import UserError
 
 GROUP = 0.84  # of the room of a distance, shared by the bars of all methods

@@ -13,8 +13,8 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.findings import VERDICTS, Finding, Report
-from hierbench.records.reading import read_records
+from hierbench.runs.findings import VERDICTS, Finding, Report
+from hierbench.runs.reading import read_records
 from hierbench.sharing.verification.checked import checked_board, checked_records
 from hierbench.sharing.verification.tables import GivenTable, protocol_of, values_are_kept
 from hierbench.utils.errors import UserError

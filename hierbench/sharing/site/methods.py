@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from hierbench.leaderboard.statistics import Row
-from hierbench.records.record import Record
+from hierbench.runs.record import Record
 from hierbench.sharing.site.content import Table
 from hierbench.sharing.site.names import Slugs, block, name_of, printable
 from hierbench.sharing.sources import source_of

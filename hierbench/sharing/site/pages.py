@@ -26,11 +26,11 @@ from hierbench.leaderboard.table import Table as Sheet
 from hierbench.leaderboard.tables.board import BOLD, STAR, board_table, cell_of
 from hierbench.leaderboard.tables.board import seeds as seeds_of
 from hierbench.leaderboard.tables.differences import differences_table
-from hierbench.records import compact, further_metrics, published_tree
-from hierbench.records.findings import CAVEAT
-from hierbench.records.sources import FOLDER, PYTHON
-from hierbench.runs import requests
+from hierbench.runs import compact, further_metrics, requests
+from hierbench.runs.findings import CAVEAT
+from hierbench.runs.method_files import FOLDER, PYTHON
 from hierbench.runs.store import RUN_ID
+from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import RECORDS
 from hierbench.sharing.page import commands_of
 from hierbench.sharing.pictures import draw_one

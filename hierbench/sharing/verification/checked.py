@@ -10,9 +10,9 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.opening import is_published
-from hierbench.records.findings import Report
-from hierbench.records.received import inspect
-from hierbench.records.record import Records
+from hierbench.runs.findings import Report
+from hierbench.runs.record import Records
+from hierbench.sharing.verification.inspection import inspect
 from hierbench.sharing.verification.tables import check_tables
 from hierbench.utils.errors import UserError
 

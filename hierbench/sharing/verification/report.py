@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from hierbench.records.findings import CAVEAT, LONGEST, TARGETS_ALONE, VERDICTS, Finding, Report, RunFinding
-from hierbench.records.record import differing_params
+from hierbench.runs.findings import CAVEAT, LONGEST, TARGETS_ALONE, VERDICTS, Finding, Report, RunFinding
+from hierbench.runs.record import differing_params
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import one_line
 

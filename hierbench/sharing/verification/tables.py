@@ -23,9 +23,9 @@ from hierbench.leaderboard.settings import OF_RECIPE
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.table import Table
 from hierbench.leaderboard.tables.board import board_table
-from hierbench.records.findings import Finding
-from hierbench.records.further_metrics import read_further
-from hierbench.records.record import Records
+from hierbench.runs.findings import Finding
+from hierbench.runs.further_metrics import read_further
+from hierbench.runs.record import Records
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.page import table_page
 from hierbench.sharing.place import PAGES, SUFFIXES

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from hierbench.config.options import Device
 from hierbench.leaderboard.opening import is_published
-from hierbench.records.findings import Report
-from hierbench.records.received import inspect
+from hierbench.runs.findings import Report
+from hierbench.sharing.verification.inspection import inspect
 from hierbench.sharing.verification.tables import check_tables, metrics_shown
 from hierbench.utils.errors import UserError
 
@@ -52,7 +52,7 @@ def _verify(
     if not found:
         raise UserError(f"{folder} has no runs; give a runs folder, or the folder of a published table's records")
     if retrain:
-        from hierbench.reproduction.retraining import train_again  # with all that trains
+        from hierbench.studies.reproduction.retraining import train_again  # with all that trains
 
         train_again(found, retrain, data_dir, device)
     report = Report(folder, found, checked.rows, notes=list(checked.records.notes))

@@ -13,17 +13,17 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
+from hierbench.execution.announce import announce
+from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
+from hierbench.execution.plan import make_plan
 from hierbench.execution.session import Session
 from hierbench.execution.train_job import features_without_crops
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.table import Shown
 from hierbench.models.libraries.lookup import cached_backbone
-from hierbench.planning.dry_run import Line, lines_of_plan, parameters_of
-from hierbench.planning.plan import make_plan
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import asked_options, record_request
-from hierbench.speed.announce import announce
 from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure

@@ -26,8 +26,8 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import digest_of
 from hierbench.data.prepared import Prepared
+from hierbench.execution.plan import group_names, make_spec, with_params
 from hierbench.leaderboard.statistics import Cell, summarise
-from hierbench.planning.plan import group_names, make_spec, with_params
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, foreign
 from hierbench.utils.files import make_database

@@ -16,18 +16,18 @@ from hierbench.api.registry import HIDDEN, Found, method_group
 from hierbench.config.options import Options
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
+from hierbench.execution.dry_run import describe, say_notes
+from hierbench.execution.estimate import estimate
+from hierbench.execution.plan import find_methods, names_asked, with_bases
+from hierbench.execution.resources import make_setting
 from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.statistics import Cell
 from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
-from hierbench.planning.dry_run import describe, say_notes
-from hierbench.planning.plan import find_methods, names_asked, with_bases
-from hierbench.planning.resources import make_setting
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
 from hierbench.runs.repair import is_finished
 from hierbench.runs.requests import Budget, Request, asked_options, extend_request, record_request
 from hierbench.runs.store import HistoryRow
-from hierbench.speed.estimate import estimate
 from hierbench.studies.tuning.study import (
     OBJECTIVE,
     Record,

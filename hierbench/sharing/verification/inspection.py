@@ -8,20 +8,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hierbench.api.registry import InstalledMethods
 from hierbench.config.recipe import images_of
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.tree import Hierarchy
+from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.metrics.registry import compute_metrics, follows_from_ranks
-from hierbench.records.evidence import Trees, evidence_of, evidence_of_ranks
-from hierbench.records.findings import Finding, RunFinding
-from hierbench.records.further_metrics import FILE, published_values
-from hierbench.records.methods import Methods, check_method
-from hierbench.records.predictions import Ranks, Targets, recompute
-from hierbench.records.published_tree import shipped_tree, tree_beside
-from hierbench.records.reading import read_records
-from hierbench.records.record import Records
-from hierbench.records.rows import check_rows, rejected_rows
-from hierbench.records.together import check_copies, check_reranked, check_targets, shipped_trees
+from hierbench.runs.evidence import Trees, evidence_of, evidence_of_ranks
+from hierbench.runs.findings import Finding, RunFinding
+from hierbench.runs.further_metrics import FILE, published_values
+from hierbench.runs.reading import read_records
+from hierbench.runs.record import Records
+from hierbench.sharing.published_tree import shipped_tree, tree_beside
+from hierbench.sharing.verification.cross_checks import check_copies, check_reranked, check_targets, shipped_trees
+from hierbench.sharing.verification.method_checks import check_method
+from hierbench.sharing.verification.recomputation import Ranks, Targets, recompute
 from hierbench.utils.errors import UserError
 
 CLOSE = 1e-9  # relative: sums of floats depend on the number of threads
@@ -65,7 +66,7 @@ class _Checks:
 
     def __init__(self, records: Records, data_dir: Path, metrics: Collection[str] | None) -> None:
         self.records, self.metrics = records, metrics
-        self.methods = Methods()
+        self.methods = InstalledMethods()
         self.known, self.trees = Targets(data_dir, records.root), Trees(data_dir)
         self._beside: dict[DatasetSpec, Hierarchy | None] = {}
 

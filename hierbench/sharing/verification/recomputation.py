@@ -18,11 +18,11 @@ from hierbench.data.prepared import Prepared, find_of
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
-from hierbench.records import compact
-from hierbench.records.findings import Facts, RunFinding
-from hierbench.records.record import Record
-from hierbench.records.scored import record_of
+from hierbench.runs import compact
+from hierbench.runs.findings import Facts, RunFinding
 from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.record import Record
+from hierbench.runs.scored import record_of
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from hierbench.config.spec import DatasetSpec
-from hierbench.records.record import Record, State
+from hierbench.runs.record import Record, State
 from hierbench.utils.text import one_line
 
 # From the strongest to the weakest; "unfinished" runs have no result, and "consistent" is said of rows and tables.

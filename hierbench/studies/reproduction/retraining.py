@@ -10,19 +10,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Device
 from hierbench.config.spec import CODE_VERSION
 from hierbench.data.prepared import find_of
+from hierbench.execution.resources import Setting, choose_device
 from hierbench.execution.run_job import execute
+from hierbench.leaderboard.row_checks import same_environment
 from hierbench.models.weights import find_weights
-from hierbench.planning.resources import Setting, choose_device
-from hierbench.records.findings import RunFinding
-from hierbench.records.methods import Methods
-from hierbench.records.reading import read_record
-from hierbench.records.record import Record
-from hierbench.records.rows import same_environment
+from hierbench.runs.findings import RunFinding
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.job import Job
+from hierbench.runs.reading import read_record
+from hierbench.runs.record import Record
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 
@@ -93,7 +93,7 @@ def train_again(findings: Sequence[RunFinding], num: int, data_dir: Path, asked:
     Raises:
         UserError: there is no such run, or no such device.
     """
-    methods, device = Methods(), choose_device(asked)
+    methods, device = InstalledMethods(), choose_device(asked)
     by_id = {finding.id: finding for finding in findings}
     fit = [finding for finding in findings if _may_train(finding, by_id, methods, data_dir)]
     if not fit:
@@ -109,7 +109,7 @@ def train_again(findings: Sequence[RunFinding], num: int, data_dir: Path, asked:
             _train(finding, by_id, methods, setting)
 
 
-def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Methods, data_dir: Path) -> bool:
+def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: InstalledMethods, data_dir: Path) -> bool:
     spec = finding.record.spec
     if spec is None or not finding.is_tested or finding.rejected:
         return False
@@ -124,7 +124,7 @@ def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Me
     return prepared is not None and prepared.digest == spec.dataset.digest
 
 
-def _train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Methods, setting: Setting) -> None:
+def _train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: InstalledMethods, setting: Setting) -> None:
     """Train or re-rank a run, and write to its finding how the result compares."""
     record, spec = finding.record, finding.record.job
     found, *bases = filter(None, map(methods.that_ran, [spec, *(by_id[run_id].record.job for run_id in spec.bases)]))

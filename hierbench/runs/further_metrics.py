@@ -15,8 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hierbench.records.record import Record, Records, is_number
 from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.record import Record, Records, is_number
 from hierbench.utils.files import read_json_object, write_json
 
 FILE = "further-metrics.json"
@@ -122,5 +122,5 @@ def digest_of_code() -> str:
         for file in sorted(resources.files(package).iterdir(), key=lambda file: file.name):
             if file.name.endswith(".py"):
                 digest.update(f"{package}/{file.name}\n".encode() + file.read_bytes())
-    digest.update(resources.files("hierbench.records").joinpath("evidence.py").read_bytes())
+    digest.update(resources.files("hierbench.runs").joinpath("evidence.py").read_bytes())
     return digest.hexdigest()

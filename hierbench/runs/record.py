@@ -1,4 +1,4 @@
-"""A run as everything that reads results gets it: immutable, read and checked once, by `hierbench.records.reading`."""
+"""A run as everything that reads results gets it: immutable, read and checked once, by `hierbench.runs.reading`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import LARGEST_TEXT, read_bytes, refuse_links
 from hierbench.utils.text import one_line
 
-COMPACT = "predictions-compact.npz"  # see `hierbench.records.compact`
+COMPACT = "predictions-compact.npz"  # see `hierbench.runs.compact`
 OF_ONE = ("seed", "base")  # what differs between the specs of a row
 # From the strongest to the weakest. "recorded": an own run, whose files are those that it wrote; "recomputed": its
 # metrics were computed again here; "reproduced": it was trained again; "claimed": nothing here gives its metrics.

@@ -21,12 +21,12 @@ from hierbench.metrics.calibration import probabilities_of
 from hierbench.metrics.ranking import ranked
 from hierbench.metrics.registry import follows_from_ranks
 from hierbench.metrics.sums import contributions, metrics_of, mistakes_of
-from hierbench.records.evidence import evidence_of_ranks
-from hierbench.records.reading import read_records
-from hierbench.records.scored import CHUNK, native
+from hierbench.runs.evidence import evidence_of_ranks
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
+from hierbench.runs.reading import read_records
+from hierbench.runs.scored import CHUNK, native
 from hierbench.runs.store import Run, Store
-from hierbench.scoring.predictions import Predictions
+from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
 

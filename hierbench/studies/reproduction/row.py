@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any, cast
 
+from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Options, Place
 from hierbench.config.overrides import methods_set, override_of
 from hierbench.config.recipe import load_recipe, recipe_names
@@ -16,6 +17,9 @@ from hierbench.config.sections import FEATURE_TYPES
 from hierbench.config.source import is_dataset_file
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
+from hierbench.execution.announce import announce
+from hierbench.execution.dry_run import lines_of_plan, parameters_of
+from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked, with_bases
 from hierbench.execution.scheduler import states
 from hierbench.execution.session import Session
 from hierbench.leaderboard.columns import PAPER, column_of, further
@@ -25,16 +29,12 @@ from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.scored import is_scored_row
 from hierbench.leaderboard.statistics import Row
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.planning.dry_run import lines_of_plan, parameters_of
-from hierbench.planning.plan import check_request, find_methods, make_plan, names_asked, with_bases
-from hierbench.records.methods import Methods
-from hierbench.records.reading import read_record, read_records
-from hierbench.records.record import Record, Records
-from hierbench.records.sources import kept_source
-from hierbench.reproduction.retraining import Repetition, compare_runs
 from hierbench.runs.job import Job
+from hierbench.runs.method_files import kept_source
+from hierbench.runs.reading import read_record, read_records
+from hierbench.runs.record import Record, Records
 from hierbench.runs.requests import Request
-from hierbench.speed.announce import announce
+from hierbench.studies.reproduction.retraining import Repetition, compare_runs
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -126,7 +126,7 @@ def _recorded(row: Row, records: Records, dataset: str, metric: str | None) -> R
         specs[run_id] = record.spec
     by_seed = {specs[run.id].seed: run for run in runs}
     notes, options = [], None
-    files, installed = dict[str, Path](), Methods()
+    files, installed = dict[str, Path](), InstalledMethods()
     for run_id, spec in specs.items():
         kept = kept_source(spec.method.name, spec.method.code, records[run_id], [records.root])
         if kept and installed.that_ran(spec) is None and spec.method.name not in files:

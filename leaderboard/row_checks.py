@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import Any
 
-from hierbench.records.findings import NOT_FINISHED, Finding
-from hierbench.records.record import Record, Records
+from hierbench.runs.findings import NOT_FINISHED, Finding
+from hierbench.runs.record import Record, Records
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
 OF_ONE_RUN = ("time", "data", "features", "threads", "commit", "changed")  # besides the versions and the machine

@@ -5,10 +5,10 @@ from typing import Any
 
 from hierbench.config.sections import FeatureType
 from hierbench.execution import workers
+from hierbench.execution.dry_run import Line, describe, say_notes, show_dry_run, summary
+from hierbench.execution.estimate import estimate
+from hierbench.execution.resources import make_setting
 from hierbench.execution.session import Session
-from hierbench.planning.dry_run import Line, describe, say_notes, show_dry_run, summary
-from hierbench.planning.resources import make_setting
-from hierbench.speed.estimate import estimate
 from hierbench.utils.console import say
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from hierbench.config.recipe import images_of, recipe_names, shipped_recipe
 from hierbench.config.sections import Expected
-from hierbench.records.findings import TARGETS_ALONE, TARGETS_KNOWN, RunFinding
-from hierbench.records.rows import groups
+from hierbench.leaderboard.row_checks import groups
+from hierbench.runs.findings import TARGETS_ALONE, TARGETS_KNOWN, RunFinding
 from hierbench.runs.integrity import PREDICTIONS
 
 CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike by chance

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.scoring.names import ROLES, role_of
+from hierbench.studies.scoring.names import ROLES, role_of
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import open_regular, read_bytes
 

@@ -14,7 +14,7 @@ import numpy as np
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.tree import IntArray
-from hierbench.scoring.predictions import Predictions
+from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
 
 SHOWN = 3  # names in an error

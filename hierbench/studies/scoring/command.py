@@ -14,17 +14,23 @@ from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.scored import Scored
 from hierbench.data.prepared import Prepared, find
 from hierbench.data.user.opening import if_current
+from hierbench.execution.plan import dataset_spec
 from hierbench.hierarchy.readers import shipped_names
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.leaderboard.columns import PAPER, Column, check_columns, further
-from hierbench.planning.plan import dataset_spec
-from hierbench.records.scored import record_of
 from hierbench.runs.requests import record_request
+from hierbench.runs.scored import record_of
 from hierbench.runs.store import Store
-from hierbench.scoring.alignment import check_differs, check_same_examples, default_name, of_dataset, with_targets
-from hierbench.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
-from hierbench.scoring.report import Report
-from hierbench.scoring.score import Result, check_name, further_metrics, score, write_records
+from hierbench.studies.scoring.alignment import (
+    check_differs,
+    check_same_examples,
+    default_name,
+    of_dataset,
+    with_targets,
+)
+from hierbench.studies.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
+from hierbench.studies.scoring.report import Report
+from hierbench.studies.scoring.score import Result, check_name, further_metrics, score, write_records
 from hierbench.training.results import environment
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError

@@ -15,8 +15,8 @@ from hierbench.utils.console import duration, say
 if TYPE_CHECKING:  # a command that finds all jobs done does not import PyTorch
     from hierbench.api.registry import Found
     from hierbench.data.prepared import Prepared
+    from hierbench.execution.estimate import Estimate, Extraction
     from hierbench.runs.job import Job, State
-    from hierbench.speed.estimate import Estimate, Extraction
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def parameters_of(
     recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], int]:
     """Return the number of parameters of each model; methods that re-rank have none."""
-    from hierbench.planning.parameters import count_parameters, stand_in_tree
+    from hierbench.execution.parameters import count_parameters, stand_in_tree
 
     tree = stand_in_tree(recipe.expected.level_sizes)
     return {

@@ -6,7 +6,7 @@ from pathlib import Path
 from tokenize import TokenError
 
 from hierbench.api.code import digest_of_code
-from hierbench.records.record import Record
+from hierbench.runs.record import Record
 from hierbench.utils.files import read_bytes
 
 FOLDER = "methods"

@@ -9,7 +9,7 @@ from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.statistics import summarise
 from hierbench.leaderboard.table import Line, Number, Table, Text
-from hierbench.scoring.score import Result
+from hierbench.studies.scoring.score import Result
 from hierbench.utils.errors import unknown_name
 
 if TYPE_CHECKING:

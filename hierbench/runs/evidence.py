@@ -18,8 +18,8 @@ from hierbench.hierarchy.readers import shipped_paths
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.calibration import is_distribution, probabilities_of
 from hierbench.metrics.evidence import Evidence
-from hierbench.records.further_metrics import first_base
-from hierbench.records.record import Record, Records
+from hierbench.runs.further_metrics import first_base
+from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 
 

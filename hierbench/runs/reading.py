@@ -2,7 +2,7 @@
 
 No other package opens a file of a finished run. What is wrong with a folder becomes a finding of its record, never an
 exception: any file in it may be missing, damaged or made up. Nothing is computed from predictions here, so that
-PyTorch is not needed: `hierbench.records.received` does that, for what is not the user's own.
+PyTorch is not needed: `hierbench.sharing.verification.inspection` does that, for what is not the user's own.
 """
 
 import gc
@@ -21,8 +21,8 @@ from pydantic_core import from_json
 
 from hierbench.config.scored import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, Spec, digest_of
-from hierbench.records.record import COMPACT, OF_ONE, Record, Records, State, is_number, spec_of_row
 from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, is_as_recorded
+from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, State, is_number, spec_of_row
 from hierbench.runs.requests import LARGEST, oldest_first, read_requests
 from hierbench.runs.store import RUN_ID, Run, run_names
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes

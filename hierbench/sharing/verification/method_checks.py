@@ -5,34 +5,12 @@ Only installed methods are run. A file that came with a run is compared with its
 
 import os
 
-from hierbench.api.registry import Broken, Found, find_or_broken, is_installed, method_names
-from hierbench.config.spec import Spec
-from hierbench.records.findings import RunFinding
-from hierbench.records.sources import kept_source
+from hierbench.api.registry import InstalledMethods
+from hierbench.runs.findings import RunFinding
+from hierbench.runs.method_files import kept_source
 
 
-class Methods:
-    """The installed methods, each imported once."""
-
-    def __init__(self) -> None:
-        self._names = frozenset(method_names())  # asking for each name reads the metadata of all packages
-        self._found: dict[str, Found | None] = {}
-
-    def installed(self, name: str) -> Found | None:
-        """Return the installed method of a name, None where there is none that can be imported."""
-        if name not in self._found:
-            known = name in self._names or (name.startswith("_") and is_installed(name))
-            found = find_or_broken(name) if "/" not in name and known else None
-            self._found[name] = None if isinstance(found, Broken) else found
-        return self._found[name]
-
-    def that_ran(self, spec: Spec) -> Found | None:
-        """Return the installed method if its code is that of a run."""
-        found = self.installed(spec.method.name)
-        return found if found is not None and found.code == spec.method.code else None
-
-
-def check_method(finding: RunFinding, methods: Methods) -> None:
+def check_method(finding: RunFinding, methods: InstalledMethods) -> None:
     """Compare a run with its method: the file kept beside it, or the installed one if that is the code that ran."""
     spec = finding.record.spec
     assert spec is not None

@@ -1,1 +1,0 @@
-"""From a request to jobs, inputs and resources; starts nothing."""
