@@ -27,14 +27,13 @@ class Setting:
     gpus: tuple[int, ...] = ()  # indices of the usable CUDA devices, () for all
     weights: Path | None = None  # file of initial backbone weights
     snapshots: int = 0  # epochs between saved models, the last always included; 0 saves none
-    apart: frozenset[str] = frozenset()  # see `Store`
     executor: Literal["local", "ray"] = "local"
     address: str | None = None  # of the Ray cluster, see `hierbench.execution.ray_connection.connected`
 
     @property
     def store(self) -> Store:
         """The runs folder."""
-        return Store(self.runs, self.apart)
+        return Store(self.runs)
 
     @property
     def in_process(self) -> bool:

@@ -112,7 +112,7 @@ class Session:
         with redirect_stdout(sys.stderr), Execution(self, what, work) as execution:  # a method may print
             execution.run(plan, labels)
             result = finish(execution.mirror)  # after the progress bars, as it may show its own
-        store = Store(self.options.runs, self.setting.apart)
+        store = Store(self.options.runs)
         return result, [
             f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)"
             for job_id, error in execution.failed.items()
@@ -130,7 +130,7 @@ class Execution:
         self.setting, self.failed = setting, dict[str, str]()
         self.meter = Meter(dataset, max(work, RESCORE_WORK))
         title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
-        uri, self._store = options.mlflow or default_uri(options.runs), Store(options.runs, setting.apart)
+        uri, self._store = options.mlflow or default_uri(options.runs), Store(options.runs)
         self.mirror = Mirror(
             uri,
             options.runs,

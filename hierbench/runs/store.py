@@ -232,21 +232,15 @@ def read_predictions(path: Path, recorded: str | None, *names: str) -> list[Any]
 
 @dataclass(frozen=True)
 class Store:
-    """All runs below one folder.
-
-    Attributes:
-        root: the folder.
-        apart: ids of jobs whose runs are in `<root>/collapse`, which no table reads: second trainings with snapshots.
-    """
+    """All runs below one folder."""
 
     root: Path
-    apart: frozenset[str] = frozenset()
 
     def run(self, job_id: str) -> Run:
         """Return the run of a job; a UserError for an id, perhaps of a corrupted record, that is not a file name."""
         if job_id in ("", ".", "..") or "/" in job_id or "\0" in job_id:
             raise UserError(f"{job_id[:80]!r} is not the id of a run")
-        return Run(refuse_links(self.root, *(["collapse"] if job_id in self.apart else []), job_id))
+        return Run(refuse_links(self.root, job_id))
 
     def runs(self) -> list[Run]:
         """Return every run that has a spec, by id; symbolic links are left out."""

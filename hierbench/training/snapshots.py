@@ -1,8 +1,7 @@
-"""Snapshots of a model while it is trained: which epochs are kept, where they are stored, and which run has them.
+"""Snapshots of a model while it is trained: which epochs are kept, and where they are stored.
 
 `<run>/snapshots/epoch-005.pt` holds the model's state after its fifth epoch, `epoch-005.json` its measurements. They
-are no part of a job's id, since they change no result; so a run can be finished without them. Such a run is left as it
-is, and the job is trained a second time in `<runs>/collapse/<id>/`.
+are no part of a job's id, since they change no result; so they have a runs folder of their own, `<runs>/collapse`.
 """
 
 import re
@@ -14,9 +13,9 @@ from torch import Tensor
 from hierbench.models import Classifier
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run, Store
-from hierbench.training.checkpoint import load_sealed, no_progress, save_checkpoint
+from hierbench.training.checkpoint import load_sealed, save_checkpoint
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import read_json_object, remove_made
+from hierbench.utils.files import remove_made
 from hierbench.utils.lock import Lock
 
 PART_OF_TRAINING = 20  # the default keeps one epoch in twenty
@@ -78,50 +77,21 @@ def is_usable(run: Run, every: int, epochs: int) -> bool:
     )
 
 
-def place(plan: Sequence[Job], store: Store, every: int, elsewhere: frozenset[str]) -> Store:
-    """Return the store in which every job has its snapshots, or can be trained to have them.
-
-    Jobs of `elsewhere` belong in no table; their runs are apart in any case.
-    """
-    lacking = {job.id for job in plan if not is_usable(store.run(job.id), every, job.spec.train.epochs)}
-    return Store(store.root, elsewhere | lacking)
-
-
 def is_complete(run: Run, every: int, epochs: int) -> bool:
     """Whether a run is finished and has all its snapshots."""
     return run.done and is_usable(run, every, epochs)
 
 
 def restart(plan: Sequence[Job], store: Store, every: int) -> None:
-    """Start over, with the finished run's number of threads, if a run in the separate folder lacks snapshots.
-
-    The number of threads decides how sums are rounded on a CPU; with the same one the second training repeats the
-    first bit by bit.
-    """
+    """Clear runs that lack snapshots, as they were trained to keep fewer, so that they start over."""
     for job in plan:
-        run, finished = store.run(job.id), Run(store.root / job.id)
-        threads = read_json_object(finished.folder / "environment.json").get("threads") if finished.done else None
-        has_start = threads is None or (run.folder / "checkpoint.pt").exists()
-        if job.id not in store.apart or (has_start and is_usable(run, every, job.spec.train.epochs)):
+        run = store.run(job.id)
+        if is_usable(run, every, job.spec.train.epochs):
             continue
-        run.folder.mkdir(parents=True, exist_ok=True)
         lock = Lock(run.folder)
-        try:  # both are checked under the lock
-            if not lock.acquire():
-                continue  # another process is training it
-            if not is_usable(run, every, job.spec.train.epochs):
+        try:
+            if lock.acquire() and not is_usable(run, every, job.spec.train.epochs):  # else another process trains it
                 run.clear()
                 remove_made(run.subfolder("snapshots"), SNAPSHOT)
-            if threads is not None and not (run.folder / "checkpoint.pt").exists():
-                run.plan(job.spec.content())
-                save_checkpoint(run.folder / "checkpoint.pt", no_progress(threads))
         finally:
             lock.release()
-
-
-def differs(job: Job, store: Store) -> bool:
-    """Whether a job's second training ended with other numbers than its first; False if there was only one."""
-    run, finished = store.run(job.id), Run(store.root / job.id)
-    if job.id not in store.apart or not run.done or not finished.done:
-        return False
-    return any(run.digest_of(name) != finished.digest_of(name) for name in ("history.csv", "metrics.json"))

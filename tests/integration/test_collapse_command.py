@@ -64,7 +64,7 @@ def compared(command, folder):
 @pytest.fixture(scope="module")
 def collapsed(command, folder, compared):
     before = {path: content for run in compared.values() for path, content in contents(run).items()}
-    code, out, err = command(folder, "collapse", *ARGUMENTS, threads=2)
+    code, out, err = command(folder, "collapse", *ARGUMENTS)
     assert code == 0, err
     after = {path: content for run in compared.values() for path, content in contents(run).items()}
     assert before == after
@@ -79,19 +79,24 @@ def copy(folder, collapsed, tmp_path):
     return tmp_path
 
 
-def test_finished_runs_are_repeated_bit_by_bit_apart_from_them(folder, compared, collapsed):
+def runs_in(folder):
+    """The runs of a runs folder, by the name of their method."""
+    specs = {path.parent: json.loads(path.read_text()) for path in folder.glob("*/spec.json")}
+    return {spec["method"]["name"]: run for run, spec in specs.items()}
+
+
+def test_its_runs_are_those_of_tables_bit_by_bit_and_apart_from_them(folder, compared, collapsed):
     _, err = collapsed
-    assert "2 jobs, 2 to train" in err and "2 of these have a run without snapshots, which is kept" in err
-    assert "ended with other numbers" not in err
-    assert {path.name for path in (folder / "runs/collapse").iterdir()} == {
-        compared["ce", "type-I"].name, compared["haframe", "type-II"].name
+    assert "2 jobs, 2 to train" in err
+    runs = runs_in(folder / "runs/collapse")
+    assert {name: run.name for name, run in runs.items()} == {
+        "ce": compared["ce", "type-I"].name, "haframe": compared["haframe", "type-II"].name
     }  # fmt: skip
-    for again in (folder / "runs/collapse").iterdir():
+    for again in runs.values():
         for name in ("spec.json", "history.csv", "metrics.json", "predictions.npz"):
             assert (again / name).read_bytes() == (folder / "runs" / again.name / name).read_bytes()
         snapshots = sorted(path.name for path in (again / "snapshots").glob("*.pt"))
         assert snapshots == [f"epoch-{epoch:03d}.pt" for epoch in range(1, EPOCHS + 1)]
-        assert json.loads((again / "environment.json").read_text())["threads"] == 1  # as before, not what was asked for
         best = torch.load(again / "checkpoint.pt", weights_only=True)
         kept = torch.load(again / f"snapshots/epoch-{best['best_epoch']:03d}.pt", weights_only=True)
         assert kept.keys() == {"model"}
@@ -150,19 +155,9 @@ def test_the_switches_change_their_columns_alone(command, copy):
 @pytest.fixture(scope="module")
 def from_nothing(command, folder, collapsed):
     """The same without finished runs."""
-    code, out, err = command(folder, "collapse", *ARGUMENTS, "--runs", "fresh")
-    assert code == 0 and "without snapshots" not in err
-    return out
-
-
-def test_without_finished_runs_the_snapshots_lie_in_ordinary_ones(command, folder, compared, collapsed, from_nothing):
-    assert from_nothing == collapsed[0]
-    assert not (folder / "fresh/collapse").exists()
-    for run in (compared["ce", "type-I"], compared["haframe", "type-II"]):
-        for name in ("history.csv", "metrics.json", "predictions.npz"):
-            assert (folder / "fresh" / run.name / name).read_bytes() == (run / name).read_bytes()
-    _, _, err = command(folder, "run", "--methods", "haframe", "--seeds", "1", *ARGUMENTS, "--runs", "fresh")
-    assert "1 job, 0 to train" in err
+    out = command(folder, "collapse", *ARGUMENTS, "--runs", "fresh").ok().out
+    assert out == collapsed[0].replace("runs/", "fresh/")
+    return out.replace("fresh/", "cut/")
 
 
 class Cut:
@@ -183,7 +178,7 @@ def test_cut_off_while_training_or_measuring_it_goes_on(command, folder, from_no
     with pytest.MonkeyPatch.context() as patch:  # at the end of the first job's third epoch
         patch.setattr(training, "validate", Cut(training.validate, 2))
         assert command(folder, *arguments)[0] == 130
-    (started,) = (folder / "cut").glob("*/snapshots")
+    (started,) = (folder / "cut/collapse").glob("*/snapshots")
     kept = {path.name: path.stat().st_mtime_ns for path in started.iterdir()}
     assert kept.keys() == {"epoch-001.pt", "epoch-002.pt"}
     with pytest.MonkeyPatch.context() as patch:  # in the third of six snapshots
@@ -191,25 +186,23 @@ def test_cut_off_while_training_or_measuring_it_goes_on(command, folder, from_no
         code, out, _ = command(folder, *arguments)
         assert (code, out) == (130, "")
     assert {name: (started / name).stat().st_mtime_ns for name in kept} == kept
-    measured = {path: path.stat().st_mtime_ns for path in (folder / "cut").glob("*/snapshots/*.json")}
+    measured = {path: path.stat().st_mtime_ns for path in (folder / "cut/collapse").glob("*/snapshots/*.json")}
     assert len(measured) == 2
     code, out, _ = command(folder, *arguments)
     assert (code, out) == (0, from_nothing)
     assert {path: path.stat().st_mtime_ns for path in measured} == measured
     assert (folder / "cut/collapse-shapes.csv").read_bytes() == (folder / "fresh/collapse-shapes.csv").read_bytes()
-    assert not (folder / "cut/collapse").exists()
 
 
 def test_a_narrow_type_one_gets_a_unit_per_class_and_stays_out_of_the_tables(command, folder, compared):
     few = ("--set", "train.epochs=1", "--set", "model.type_i_units=20", "--runs", "narrow")
     code, _, err = command(folder, "collapse", *ARGUMENTS, *few)
     assert code == 0 and "type-I has 48 units here" in err
-    (spec,) = [json.loads(path.read_text()) for path in (folder / "narrow/collapse").glob("*/spec.json")]
-    assert (spec["method"]["name"], spec["model"]["type_i_units"]) == ("ce", 48)
-    (spec,) = [json.loads(path.read_text()) for path in (folder / "narrow").glob("*/spec.json")]
-    assert (spec["method"]["name"], spec["model"]["type_i_units"]) == ("haframe", 20)
-    code, out, _ = command(folder, "leaderboard", "--dataset", "shapes", "--runs", "narrow")
-    assert code == 0 and "HAFrame" in out and "cross-entropy" not in out
+    specs = {
+        name: json.loads((run / "spec.json").read_text()) for name, run in runs_in(folder / "narrow/collapse").items()
+    }
+    assert {name: spec["model"]["type_i_units"] for name, spec in specs.items()} == {"ce": 48, "haframe": 20}
+    command(folder, "leaderboard", "--dataset", "shapes", "--runs", "narrow").one_line("no runs of shapes")
 
 
 def test_a_failed_job_does_not_stop_the_other(command, folder):
@@ -263,11 +256,3 @@ def test_runs_of_other_settings_leave_the_table_as_it_was(command, folder, train
     short = ("--set", "train.epochs=1")
     assert "2 jobs, 2 to train" in command(tmp_path, "collapse", *ARGUMENTS, *short).ok().err
     assert json.loads(command(tmp_path, *table).ok().out) == before
-    done = command(tmp_path, "publish", "--dataset", "shapes", "--output", "boards").ok()
-    assert "note: 2 finished runs with other settings are not in this table: --request " in done.err
-    assert {row["method"] for row in json.loads((tmp_path / "boards/shapes.json").read_text())["rows"]} == {
-        "ce", "crm", "flamingo"
-    }  # fmt: skip
-    command(tmp_path, "run", "--methods", "ce", "--types", "type-I", "--seeds", "1", *ARGUMENTS, *short).ok()
-    asked = json.loads(command(tmp_path, *table).ok().out)  # the same run, requested as a row
-    assert {row["method"] for row in asked["rows"]} == {"ce", "haframe"}

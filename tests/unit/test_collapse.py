@@ -25,16 +25,13 @@ from hierbench.studies.collapse.metrics import angular_collapse, class_means, et
 from hierbench.studies.collapse.run import recipes_of
 from hierbench.training.snapshots import (
     default_every,
-    differs,
     is_complete,
     kept_epochs,
     load_snapshot,
     measured_file,
-    place,
     restart,
     snapshot_file,
 )
-from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 
@@ -266,7 +263,7 @@ def pretend(run, job, epochs, snapshots, threads=3):
 
 
 @pytest.mark.parametrize(
-    ("epochs", "snapshots", "every", "apart"),
+    ("epochs", "snapshots", "every", "restarts"),
     [
         (0, [], 1, False),  # not begun
         (4, [2, 4], 2, False),
@@ -280,37 +277,14 @@ def pretend(run, job, epochs, snapshots, threads=3):
         (3, [], 3, True),
     ],
 )
-def test_a_run_that_lacks_snapshots_is_left_alone(plan, tmp_path, epochs, snapshots, every, apart):
+def test_a_run_that_lacks_snapshots_starts_over(plan, tmp_path, epochs, snapshots, every, restarts):
     (job,), store = plan, Store(tmp_path)
     if epochs:
         pretend(store.run(job.id), job, epochs, snapshots)
-    placed = place(plan, store, every, frozenset())
-    assert (job.id in placed.apart) == apart
-    assert placed.run(job.id).folder == (tmp_path / "collapse" if apart else tmp_path) / job.id
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    restart(plan, placed, every)
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert is_complete(placed.run(job.id), every, 4) == (epochs == 4 and not apart)
-
-
-def test_a_second_run_begins_again_where_it_lacks_snapshots_too_and_with_the_first_one_s_threads(plan, tmp_path):
-    (job,), store = plan, Store(tmp_path, frozenset([plan[0].id]))
-    finished, again = Run(tmp_path / job.id), store.run(job.id)
-    pretend(finished, job, 4, [])
-    pretend(again, job, 4, [2, 4])
-    assert is_complete(again, 2, 4) and not differs(job, store)
-    restart(plan, store, 2)
-    assert is_complete(again, 2, 4)
-    restart(plan, store, 1)
-    assert not again.done and not snapshot_file(again, 2).exists() and finished.done
-    start = load_checkpoint(again.folder / "checkpoint.pt")
-    assert (start["threads"], start["history"]) == (3, [])
-    pretend(again, job, 4, [1, 2, 3, 4])
-    again.write_history([{"epoch": 1, "train_loss": 0.5}])
-    again.set_status("done", files=fingerprints(again.folder))
-    assert differs(job, store)
-    restart(plan, Store(tmp_path), 1)  # in its own place nothing is ever begun again
-    assert finished.done and len(finished.history()) == 4
+    restart(plan, store, every)
+    assert {path: path.stat().st_mtime_ns for path in before if path.exists()} == ({} if restarts else before)
+    assert is_complete(store.run(job.id), every, 4) == (epochs == 4 and not restarts)
 
 
 def test_which_epochs_are_kept():

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +23,25 @@ from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.table import Shown
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.job import Job, State
-from hierbench.runs.mlflow_mirror import Mirror
+from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.requests import asked_options, record_request
 from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure
-from hierbench.training.snapshots import default_every, differs, is_complete, place, restart
+from hierbench.training.snapshots import default_every, is_complete, restart
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 
+FOLDER = "collapse"  # of its runs, in the runs folder
+
 
 def collapse(options: Options, every: int | None) -> Shown:
-    """Run the command and return its summary; the exit code is 0, or 1 where a job failed."""
-    session = Session(options)
+    """Run the command and return its summary; the exit code is 0, or 1 where a job failed.
+
+    Its runs have a folder of their own, `<runs>/collapse`: they keep snapshots, and belong in no table.
+    """
+    session = Session(replace(options, runs=options.runs / FOLDER))
     every = every or default_every(session.recipe.train.epochs)
     with redirect_stdout(sys.stderr):
         methods = {frame: find_method(frame.method) for frame in FRAMES}
@@ -60,23 +66,19 @@ def collapse(options: Options, every: int | None) -> Shown:
     ]
     jobs = [(frame, job) for of_seed in zip(*plans, strict=True) for frame, job in zip(FRAMES, of_seed, strict=True)]
     plan = [job for _, job in jobs]
-    widened = frozenset(job.id for frame, job in jobs if recipes[frame] is not recipe)
-    store = place(plan, session.store, every, widened)
+    store = session.store
     state: dict[str, State] = {
         job.id: "cached" if is_complete(store.run(job.id), every, recipe.train.epochs) else "train" for job in plan
     }
     lines = lines_of_plan(plan, state)
-    if not announce(session, lines, models, snapshots=every, apart=store.apart):
+    if not announce(session, lines, models, snapshots=every):
         return Shown(None)
     asked = asked_options(session.options, session.num_seeds, every=every)
     record_request(store.root, "collapse", recipe.dataset, asked, [job.id for job in plan])
-    folder = f"{session.options.runs}/collapse"
     for frame, own in recipes.items():
         if own is not recipe:
-            units = f"{frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs"
-            say(f"note: {units}; its runs are in {folder}, apart from those of the tables")
-    if again := sum(state[job.id] == "train" and job.id in store.apart - widened for job in plan):
-        say(f"note: {again} of these have a run without snapshots, which is kept; they are trained again in {folder}")
+            say(f"note: {frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs")
+    session.options = replace(session.options, mlflow=options.mlflow or default_uri(options.runs))
     return carry_out(session, jobs)
 
 
@@ -92,7 +94,8 @@ def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
 
 def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> Shown:
     """Train what is missing, measure, publish, and return the summary; seeds are outermost in `jobs`."""
-    plan, setting, recipe, runs = [job for _, job in jobs], session.setting, session.recipe, session.options.runs
+    plan, setting, recipe = [job for _, job in jobs], session.setting, session.recipe
+    runs = session.options.runs.parent
     labels = {job.id: job.spec.label for job in plan}
     restart(plan, setting.store, setting.snapshots)
 
@@ -102,14 +105,7 @@ def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> Shown:
         return curves
 
     curves, failures = session.carry_out(plan, "collapse", labels, finish)
-    said = [
-        f"note: {labels[job.id]}, trained again for its snapshots, ended with other numbers than before; "
-        "the curves are of the second training"
-        for job in plan
-        if differs(job, setting.store)
-    ]
-    if curves:
-        said.append(f"\nfigure and data: {runs}/collapse-{recipe.dataset}.png, .svg, .csv and .json")
+    said = [f"\nfigure and data: {runs}/collapse-{recipe.dataset}.png, .svg, .csv and .json"] if curves else []
     table = summary_table(recipe, curves) if curves else None
     return Shown(table, [*said, *failures], 1 if failures else 0)
 
