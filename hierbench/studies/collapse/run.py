@@ -31,7 +31,7 @@ from hierbench.studies.collapse.measure import measure_run, read_curve, to_measu
 from hierbench.training.snapshots import default_every, is_complete, restart
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import write_text
+from hierbench.utils.files import refuse_links, write_text
 
 FOLDER = "collapse"  # of its runs, in the runs folder
 
@@ -41,7 +41,7 @@ def collapse(options: Options, every: int | None) -> Shown:
 
     Its runs have a folder of their own, `<runs>/collapse`: they keep snapshots, and belong in no table.
     """
-    session = Session(replace(options, runs=options.runs / FOLDER))
+    session = Session(replace(options, runs=refuse_links(options.runs, FOLDER)))
     every = every or default_every(session.recipe.train.epochs)
     with redirect_stdout(sys.stderr):
         methods = {frame: find_method(frame.method) for frame in FRAMES}
