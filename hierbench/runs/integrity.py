@@ -1,18 +1,21 @@
 """SHA-256 of a run's files: status.json, written last, is their manifest."""
 
+import os
 import stat
-from functools import lru_cache
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from hierbench.utils.files import file_digest
+from hierbench.utils.files import file_digest, read_bytes
 
 RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
 PREDICTIONS = "predictions.npz"
 RESULTS = (*RECORDS, PREDICTIONS)
 ALWAYS = {"spec.json", "metrics.json"}  # every finished run has these
 STATES = ("planned", "running", "failed", "done")
-FINGERPRINT = {"sha256": str, "size": int, "mtime_ns": int}
+FINGERPRINT = {"sha256": str, "size": int}
+OTHER = "is not the file that status.json records"
 
 
 def checked_status(status: dict[str, Any]) -> dict[str, Any]:
@@ -28,34 +31,58 @@ def checked_status(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fits(record: Any) -> bool:
-    return isinstance(record, dict) and {key: type(value) for key, value in record.items()} == FINGERPRINT
+    return isinstance(record, dict) and all(type(record.get(key)) is kind for key, kind in FINGERPRINT.items())
 
 
 def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return {name: {"sha256", "size", "mtime_ns"}} of the result files that exist."""
-    return {name: _fingerprint(folder / name) for name in RESULTS if (folder / name).exists()}
+    """Return {name: {"sha256", "size"}} of the result files that exist."""
+    there = ((name, folder / name) for name in RESULTS if (folder / name).exists())
+    return {name: {"sha256": file_digest(path), "size": path.lstat().st_size} for name, path in there}
 
 
-def _fingerprint(path: Path) -> dict[str, Any]:
-    found = path.lstat()
-    return {"sha256": file_digest(path), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+def read_files(
+    folder: Path, files: Mapping[str, Any], *, read_predictions: bool
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Compare a finished run's files with what status.json records.
+
+    Args:
+        folder: of the run.
+        files: {name: fingerprint} of its status.json.
+        read_predictions: whether their digest is compared, and not their size alone; opening them compares it too.
+
+    Returns:
+        The contents of the files that are as recorded, without predictions, which may be absent; and {name: what is
+        wrong} of the others.
+    """
+    contents, wrong, place = dict[str, bytes](), dict[str, str](), str(folder)
+    for name in RESULTS:
+        if name not in files:
+            if os.path.lexists(f"{place}/{name}"):
+                wrong[name] = f"status.json has no digest of {name}"
+        elif name == PREDICTIONS:
+            path = folder / name
+            if os.path.lexists(path) and not _is_whole(path, files[name], read=read_predictions):
+                wrong[name] = f"{name} {OTHER}"
+        else:
+            try:
+                content = read_bytes(f"{place}/{name}")
+            except FileNotFoundError:
+                wrong[name] = f"{name} is missing"
+            except OSError:
+                wrong[name] = f"{name} {OTHER}"
+            else:
+                if sha256(content).hexdigest() == files[name]["sha256"]:
+                    contents[name] = content
+                else:
+                    wrong[name] = f"{name} {OTHER}"
+    return contents, wrong
 
 
-def is_as_recorded(path: Path, record: dict[str, Any], *, trust_time: bool) -> bool:
-    """Whether a file has its recorded digest; with `trust_time`, the recorded size and time suffice."""
+def _is_whole(path: Path, record: Mapping[str, Any], *, read: bool) -> bool:
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode) or found.st_size != record["size"]:
             return False
-        if trust_time and found.st_mtime_ns == record["mtime_ns"]:
-            return True
-        digest = _digest(path, found.st_size, found.st_mtime_ns) if trust_time else file_digest(path)
-        return digest == str(record["sha256"])
+        return not read or file_digest(path) == record["sha256"]
     except OSError:
         return False
-
-
-@lru_cache(maxsize=1024)
-def _digest(path: Path, size: int, mtime_ns: int) -> str:
-    """Cache the digest of a copied file, whose time differs from the record."""
-    return file_digest(path)

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from pydantic_core import from_json
 
 from hierbench.config.scored import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, Spec, digest_of
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, is_as_recorded
+from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
 from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, State, is_number, spec_of_row
 from hierbench.runs.requests import LARGEST, oldest_first, read_requests
 from hierbench.runs.store import RUN_ID, Run, run_names
@@ -30,7 +29,6 @@ from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
 LARGEST_SEED = 100_000  # runs of a table have a thousand at most, those of tuning come after
 LONGEST_TITLE = 100  # characters
 NEEDED = ("top1", "mistake_severity", "hierdist@1")  # every result has these
-OTHER = "is not the file that status.json records"
 Content = Mapping[str, Any]
 Parse = Callable[[bytes], dict[str, Any]]
 
@@ -48,7 +46,7 @@ def read_records(
         root: the folder; symbolic links in it are findings, and not followed.
         ids: only these, and those that they re-rank.
         dataset: only runs of it; what says of no dataset that it is of it is left out too.
-        received: read predictions, too, to compare their digest; of own runs, their size and time tell.
+        received: read predictions, too, to compare their digest; of own runs, their size tells.
     """
     if ids is None:
         with _without_collection():
@@ -101,7 +99,9 @@ def read_record(folder: Path, *, dataset: str | None = None, received: bool = Fa
             state, why = "unfinished", status.get("error")
             notes.append(f"{status['state']}: {why}" if why else status["state"])
         else:
-            files = _files_of(folder, status["files"], findings, damaged, received=received)
+            files, wrong = read_files(folder, status["files"], read_predictions=received)
+            findings += wrong.values()
+            damaged += wrong
             record = Record(state="rejected", **found)
             findings += _lacking(record)
             if not damaged:
@@ -187,34 +187,6 @@ def _status_of(folder: Path, damaged: list[str], parse: Parse) -> dict[str, Any]
     except (OSError, ValueError) as error:
         damaged.append("status.json")
         raise _ProblemError(f"status.json: {error}") from None
-
-
-def _files_of(
-    folder: Path, files: Mapping[str, Any], findings: list[str], damaged: list[str], *, received: bool
-) -> dict[str, bytes]:
-    """Return the files that are as status.json records them; predictions, which may be absent, are left on disk."""
-    contents, place = dict[str, bytes](), str(folder)
-    for name in RESULTS:
-        problem = ""
-        if name not in files:
-            problem = f"status.json has no digest of {name}" if os.path.lexists(f"{place}/{name}") else ""
-        elif name == PREDICTIONS:
-            path = folder / name
-            if os.path.lexists(path) and not is_as_recorded(path, files[name], trust_time=not received):
-                problem = f"{name} {OTHER}"
-        else:
-            try:
-                contents[name] = read_bytes(f"{place}/{name}")
-            except FileNotFoundError:
-                problem = f"{name} is missing"
-            except OSError:
-                problem = f"{name} {OTHER}"
-            else:
-                problem = "" if sha256(contents[name]).hexdigest() == files[name]["sha256"] else f"{name} {OTHER}"
-        if problem:
-            findings.append(problem)
-            damaged.append(name)
-    return contents
 
 
 def _lacking(record: Record) -> Iterable[str]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, is_as_recorded
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, read_files
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
@@ -92,21 +92,17 @@ class Run:
         """Return the names of result files that were changed, added or removed since the run wrote them.
 
         Args:
-            predictions: "optional" may be missing, as in published records; "needed" may not; of both, size and time
-                are compared; "read" also compares the digest.
+            predictions: "optional" may be missing, as in published records; "needed" may not; of both, the size is
+                compared; "read" also compares the digest.
             status: `self.status`, if it has been read already.
         """
         status = self.status if status is None else status
         if status.get("state") != "done":
             return ["status.json"] if status.get("state") == "damaged" else []
         files: dict[str, dict[str, Any]] = status["files"]
-        wrong = [name for name in RESULTS if name not in files and os.path.lexists(self.folder / name)]
-        for name, record in files.items():
-            path, large = self.folder / name, name == PREDICTIONS
-            may_be_gone = large and predictions == "optional" and not os.path.lexists(path)
-            if not may_be_gone and not is_as_recorded(path, record, trust_time=large and predictions != "read"):
-                wrong.append(name)
-        return wrong
+        _, wrong = read_files(self.folder, files, read_predictions=predictions == "read")
+        lost = predictions != "optional" and PREDICTIONS in files and not os.path.lexists(self.folder / PREDICTIONS)
+        return [*wrong, *([PREDICTIONS] if lost else [])]
 
     def digest_of(self, name: str) -> str | None:
         """Return the recorded SHA-256 of a result file, or None."""
