@@ -26,6 +26,7 @@ from hierbench.runs.reading import read_records
 from hierbench.runs.store import Run, Store
 from hierbench.sharing import published_tree
 from hierbench.utils.files import write_json
+from tests import run_files
 
 PREDICTIONS = "predictions.npz"
 RECORDED = ("metrics.json", PREDICTIONS, compact.FILE, "history.csv", "environment.json")
@@ -62,7 +63,7 @@ class Folder:
     def run(self, method, seed):
         """Return a run by its spec."""
         for run in Store(self.path).runs():
-            spec = run.spec()
+            spec = run_files.spec_of(run)
             if (spec.get("method", {}).get("name"), spec.get("seed")) == (method, seed):
                 return run
         raise LookupError((method, seed))
@@ -98,7 +99,7 @@ def reseal(run, **digests):
 def predictions_of(run):
     """Return scores and targets of a run; of published predictions, scores that rank alike."""
     if (run.folder / PREDICTIONS).exists():
-        return run.predictions()
+        return run_files.predictions_of(run)
     packed = compact.read_compact(run.folder)
     scores = np.zeros((len(packed.ranked), packed.num_classes), dtype=np.float32)
     np.put_along_axis(scores, packed.ranked, np.arange(packed.ranked.shape[1], 0, -1, dtype=np.float32)[None], axis=1)
@@ -110,7 +111,7 @@ def predict(run, scores, targets, tree=None, source=None):
     if (run.folder / PREDICTIONS).exists():
         np.savez(run.folder / PREDICTIONS, scores=scores, targets=targets)
     if (run.folder / compact.FILE).exists():
-        compact.write_compact(run.folder, scores, targets, source or run.digest_of(PREDICTIONS))
+        compact.write_compact(run.folder, scores, targets, source or run_files.digest_of(run, PREDICTIONS))
     if tree is not None:
         test, mistakes = metrics_of(scores, targets, tree)
         edit(run, "metrics.json", test=test, mistakes_by_distance=mistakes)
@@ -181,7 +182,7 @@ def status_without_digests(folder):
 def best_seed_copied(folder):
     """The best seed is copied over all others."""
     runs = [folder.run("flamingo", seed) for seed in range(3)]
-    best = max(runs, key=lambda run: run.metrics()["test"]["top1"])
+    best = max(runs, key=lambda run: run_files.metrics_of(run)["test"]["top1"])
     for run in runs:
         for name in RECORDED if run != best else ():
             if (best.folder / name).exists():
@@ -193,7 +194,7 @@ def best_seed_copied(folder):
 def worst_seed_dropped(folder):
     """The worse of two seeds is left out; without the last, a row would only be shorter, which is no reason."""
     runs = [folder.run("flamingo", seed) for seed in range(2)]
-    shutil.rmtree(min(runs, key=lambda run: run.metrics()["test"]["top1"]).folder)
+    shutil.rmtree(min(runs, key=lambda run: run_files.metrics_of(run)["test"]["top1"]).folder)
     return Found([("row shapes flamingo type-I", r"seed \d of 0\.\.2 is missing")], {"flamingo": 2})
 
 
@@ -271,8 +272,8 @@ def flat_tree(folder):
     paths = [(shapes.class_paths()[name][0], name) for name in folder.tree.classes]
     tree, ids, lines = Hierarchy.from_paths({path[-1]: path for path in paths}, "height"), {}, []
     published_tree.write_tree(folder.path, paths)
-    for run in sorted(Store(folder.path).runs(), key=lambda run: run.spec()["base"] is not None):
-        base = ids.get(run.spec()["base"])
+    for run in sorted(Store(folder.path).runs(), key=lambda run: run_files.spec_of(run)["base"] is not None):
+        base = ids.get(run_files.spec_of(run)["base"])
         before, run = run.folder.name, respecify(run, dataset__hierarchy=tree.digest(), base=base)
         ids[before] = run.folder.name
         scores, targets = predictions_of(run)

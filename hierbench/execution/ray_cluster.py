@@ -21,6 +21,7 @@ from hierbench.execution.ray_connection import Progress, connected, our_environm
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, received, record_death
 from hierbench.runs.job import Job
+from hierbench.runs.reading import read_record
 from hierbench.runs.store import Run
 from hierbench.utils.console import say, throttled
 from hierbench.utils.errors import UserError, one_line_of
@@ -138,7 +139,7 @@ def _received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
         return outcome
     try:
         with Lock(run.folder) as lock:  # another command may have trained the same job
-            for name in [] if run.done else sorted(files, key=lambda name: name == "status.json"):
+            for name in [] if read_record(run.folder).done else sorted(files, key=lambda name: name == "status.json"):
                 lock.check()
                 write_bytes(run.folder / name, files[name])
     except (OSError, LostError) as error:

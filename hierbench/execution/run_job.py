@@ -21,6 +21,7 @@ from hierbench.execution.train_job import Report, data_of, features_of, train_he
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Peers
+from hierbench.runs.reading import read_record
 from hierbench.runs.repair import Note, is_finished, predictions_of_bases, quarantine, repair
 from hierbench.runs.store import Run
 from hierbench.training.checkpoint import load_checkpoint
@@ -201,7 +202,7 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
 def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str | None] | None:
     """Re-rank, and return the digest of the predictions that were re-ranked; of several bases, those of each."""
     used, prepared = predictions_of_bases(job.spec, setting.store), data_of(job, setting)
-    bases = [setting.store.run(base) for base in job.spec.bases]
+    bases = [read_record(setting.store.run(base).folder) for base in job.spec.bases]
     if job.spec.model.frozen and issubclass(job.found.cls, PostHoc) and job.found.cls.needs_validation:
         features_of(job, prepared, setting, note)  # those that its bases were trained on
     # A cluster's GPUs are not those of the machine that re-ranks.

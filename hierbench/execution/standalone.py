@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from hierbench.api.method import PostHoc, bases_of
 from hierbench.api.registry import find_method, is_installed
 from hierbench.config.spec import CODE_VERSION, Spec
@@ -18,6 +16,7 @@ from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute_when_free, kept_source
 from hierbench.models.weights import find_weights
 from hierbench.runs.job import Job, State
+from hierbench.runs.reading import read_record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
 from hierbench.utils.console import Meter, duration, say
@@ -116,18 +115,15 @@ def _named(beginning: str, store: Store) -> Run:
 
 def _spec(run: Run) -> Spec:
     """Return the spec of a run if this version of the engine gives the numbers that its id stands for."""
-    try:
-        spec = Spec.model_validate(run.spec())
-    except ValidationError:
-        spec = None
-    if spec is None or spec.code != CODE_VERSION or spec.id != run.folder.name:
+    spec = read_record(run.folder).spec
+    if spec is None or spec.code != CODE_VERSION:
         raise UserError(f"job {run.folder.name[:12]} was planned by another version of hierbench")
     return spec
 
 
 def _run(job: Job, setting: Setting) -> int:
     run, label = setting.store.run(job.id), job.spec.label
-    missing = [base for base in job.spec.bases if not setting.store.run(base).done]
+    missing = [base for base in job.spec.bases if not read_record(setting.store.run(base).folder).done]
     if missing and not is_finished(job.spec, setting.store):
         say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {missing[0]}")
         return 1

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from hierbench.runs.job import Job
+from hierbench.runs.reading import read_record
 from hierbench.runs.repair import Note
 from hierbench.runs.store import Store
 from hierbench.utils.lock import Lock
@@ -33,4 +34,4 @@ class Peers:
                 self._said.add(job.id)
                 note(f"note: {job.spec.label} is with {holder}; waiting for it")
             if job.trains:
-                on_progress(job, self.store.run(job.id).epochs_done, job.spec.train.epochs)
+                on_progress(job, read_record(self.store.run(job.id).folder).epochs_done, job.spec.train.epochs)

@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from hierbench.config.spec import CODE_VERSION, Spec, digest_of
 from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
 from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, State, is_number, spec_of_row
 from hierbench.runs.requests import LARGEST, oldest_first, read_requests
-from hierbench.runs.store import RUN_ID, Run, run_names
+from hierbench.runs.store import RUN_ID, run_names
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
 
 LARGEST_SEED = 100_000  # runs of a table have a thousand at most, those of tuning come after
@@ -51,13 +51,13 @@ def read_records(
     if ids is None:
         with _without_collection():
             paths = [root / name for name in run_names(root)]
-            found = {path.name: read_record(path, dataset=dataset, received=received) for path in paths}
+            found = {path.name: _read(path, dataset, received=received) for path in paths}
     else:
         found, left = {}, list(ids)
         while left:
             if (name := left.pop(0)) not in found and RUN_ID.fullmatch(name) and os.path.lexists(root / name):
                 found[name] = record = read_record(root / name, received=received)
-                left += record.bases if record else ()
+                left += record.bases
     known = {name: record for name, record in found.items() if record is not None}
     notes = list[str]()
     requests = read_requests(root, notes, limit=LARGEST if received else LARGEST_TEXT)
@@ -77,8 +77,15 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def read_record(folder: Path, *, dataset: str | None = None, received: bool = False) -> Record | None:
-    """Return the record of one folder; None where it says that it is of another dataset. Arguments as above."""
+def read_record(folder: Path, *, received: bool = False) -> Record:
+    """Return the record of one folder, which need not be there; `received` as above."""
+    record = _read(folder, None, received=received)
+    assert record is not None, "of any dataset"
+    return record
+
+
+def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None:
+    """Return the record of one folder; None where it says that it is of another dataset."""
     found: dict[str, Any] = {"folder": folder}
     parse = _strict if received else _fast
     findings, notes, damaged = list[str](), list[str](), list[str]()
@@ -109,19 +116,19 @@ def read_record(folder: Path, *, dataset: str | None = None, received: bool = Fa
             state = "recorded" if _has_evidence(record) else "claimed"
     except _ProblemError as problem:
         findings.append(str(problem))
-        if "status" not in found and not damaged and _differs(folder, "spec.json"):
-            damaged.append("spec.json")
+        if "status" not in found:
+            with suppress(_ProblemError):
+                found["status"] = status = _status_of(folder, [], parse)
+                if (
+                    not damaged
+                    and "spec.json" in read_files(folder, status.get("files", {}), read_predictions=False)[1]
+                ):
+                    damaged.append("spec.json")
     if damaged:
         state = "damaged"
     elif findings:
         state = "rejected"
     return Record(state=state, findings=tuple(findings), notes=tuple(notes), damaged=tuple(damaged), **found)
-
-
-def _differs(folder: Path, name: str) -> bool:
-    """Whether a file is not the one that status.json records, if it records one."""
-    run = Run(folder)
-    return name in run.status.get("files", {}) and name in run.damaged()
 
 
 def _spec_of(folder: Path, damaged: list[str]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +19,10 @@ from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.hierarchy.tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.requests import Request, budget_of, budgets_of, only_ablated
-from hierbench.runs.store import HistoryRow, Run, read_predictions
+from hierbench.runs.store import HistoryRow
+from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import LARGEST_TEXT, read_bytes, refuse_links
+from hierbench.utils.files import LARGEST_TEXT, file_digest, read_bytes, read_text, refuse_links
 from hierbench.utils.text import one_line
 
 COMPACT = "predictions-compact.npz"  # see `hierbench.runs.compact`
@@ -162,17 +165,58 @@ class Record:
         scores, targets = self.arrays("scores", "targets")
         return scores, targets
 
-    def arrays(self, *names: str) -> list[Any]:
-        """Read arrays of the predictions by name, None for one that may be absent, written "NAME?", and is."""
-        return read_predictions(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS), *names)
-
     def level_predictions(self) -> IntArray | None:
-        """Read the level-wise predictions [N, L], see `Run.level_predictions`."""
-        return Run(self.folder).level_predictions()
+        """Read the level-wise predictions on the test split; a ValueError if the file is missing or not the recorded.
+
+        Returns:
+            [N, L] the node at each level, coarsest first, as `Hierarchy.level_targets` counts them; None for a method
+            that predicts classes alone.
+        """
+        levels, targets = self.arrays("level_predictions?", "targets")
+        if levels is None:
+            return None
+        if levels.ndim != 2 or levels.dtype.kind not in "iu" or len(levels) != len(targets) or (levels < 0).any():
+            found = f"{levels.shape} {levels.dtype}"
+            raise ValueError(
+                f"predictions of run {self.id[:12]} are damaged: the level-wise ones, {found}, are no indices of nodes"
+            )
+        return np.asarray(levels, dtype=np.int64)
+
+    def arrays(self, *names: str) -> list[Any]:
+        """Read arrays of the predictions by name, None for one that may be absent, written "NAME?", and is.
+
+        Raises:
+            ValueError: the file is missing, corrupted, or has another SHA-256 than the recorded one, if there is one.
+        """
+        path, recorded = self.folder / PREDICTIONS, self.digest_of(PREDICTIONS)
+        try:
+            if recorded is not None and file_digest(path) != recorded:
+                raise ValueError("its checksum differs")
+            return load_arrays(path, *names)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"predictions of run {self.id[:12]} cannot be read: {error}") from error
 
     def history(self) -> list[HistoryRow]:
-        """Read history.csv; an OSError or UserError where it cannot be read."""
-        return Run(self.folder).history()
+        """Read history.csv, a row per epoch.
+
+        Raises:
+            OSError: it cannot be read.
+            UserError: it is not a table of numbers.
+        """
+        path = self.folder / "history.csv"
+        try:
+            rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
+            return [{key: float(value) for key, value in row.items()} for row in rows]
+        except (ValueError, TypeError, AttributeError, csv.Error):  # non-numeric, missing or surplus cells
+            raise UserError(f"{path} is damaged; remove the folder {self.folder} to run it again") from None
+
+    @property
+    def epochs_done(self) -> int:
+        """How many epochs history.csv has by now; 0 if it is missing or corrupted."""
+        try:
+            return len(self.history())
+        except (OSError, UserError):
+            return 0
 
     def read(self, name: str, limit: int = LARGEST_TEXT) -> bytes:
         """Read a file of the run's folder; an OSError if it is missing, no regular file, or larger than the limit."""

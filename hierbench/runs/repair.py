@@ -4,53 +4,53 @@ import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from hierbench.config.spec import Spec
 from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.reading import read_record
+from hierbench.runs.record import Record
 from hierbench.runs.store import Run, Store
-from hierbench.utils.errors import UserError
 
 Note = Callable[[str], None]  # takes one line for the user
 
 
 def is_finished(spec: Spec, store: Store) -> bool:
     """Whether a job's result is complete and uncorrupted, and a re-ranked one is of its bases' present predictions."""
-    run = store.run(spec.id)
-    status = run.status
-    if status.get("state") != "done":
+    record = read_record(store.run(spec.id).folder)
+    if record.status.get("state") != "done":
         return False
-    recorded = status.get("base_predictions")
+    recorded = record.status.get("base_predictions")
     used = recorded if isinstance(recorded, list) else [recorded]
     present = predictions_of_bases(spec, store)
     same = len(present) == len(used) and all(now in (None, then) for now, then in zip(present, used, strict=True))
-    return (same or not present) and not _damaged(spec, run, status)
+    return (same or not present) and not _damaged(spec, record)
 
 
 def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
     """Return the digests of the predictions that a job re-ranks, None where there are none; [] for one that trains."""
-    return [store.run(base).digest_of(PREDICTIONS) for base in spec.bases]
+    return [read_record(store.run(base).folder).digest_of(PREDICTIONS) for base in spec.bases]
 
 
-def _damaged(spec: Spec, run: Run, status: dict[str, Any] | None = None, *, read: bool = False) -> list[str]:
-    names = run.damaged("read" if read else "needed", status)
-    if "spec.json" not in names and (run.folder / "spec.json").exists():
-        try:
-            same = run.spec() == spec.content()
-        except UserError:
-            same = False
-        names += [] if same else ["spec.json"]
+def _damaged(spec: Spec, record: Record) -> list[str]:
+    """Return the files of a run that are damaged, or not those of this job; a finished one needs its predictions."""
+    names, files = list(record.damaged), record.status.get("files", {})
+    if record.status.get("state") != "done":  # its files need not be there yet
+        names = [name for name in names if os.path.lexists(record.folder / name)]
+    elif PREDICTIONS in files and not record.has_predictions and PREDICTIONS not in names:
+        names.append(PREDICTIONS)
+    if "spec.json" not in names and (record.folder / "spec.json").exists() and record.content != spec.content():
+        names.append("spec.json")
     return names
 
 
 def needs_repair(spec: Spec, run: Run, *, read: bool = False) -> bool:
     """Whether a run has no status yet, or corrupted files; `read` also verifies the predictions' content."""
-    return not run.status or bool(_damaged(spec, run, read=read))
+    return not run.status or bool(_damaged(spec, read_record(run.folder, received=read)))
 
 
 def repair(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
     """Quarantine corrupted files and plan the job again; to be called with the run's lock. Its time so far is kept."""
-    if names := _damaged(spec, run, read=read):
+    if names := _damaged(spec, read_record(run.folder, received=read)):
         before = run.status
         kept = {key: before[key] for key in ("started", "seconds") if key in before}
         place = quarantine(run, names)

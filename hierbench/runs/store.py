@@ -7,18 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status, read_files
-from hierbench.utils.arrays import load_arrays
+from hierbench.runs.integrity import PREDICTIONS, RESULTS, checked_status
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
-    file_digest,
     read_json_object,
-    read_text,
     refuse_links,
     remove_abandoned,
     remove_made,
@@ -73,61 +70,6 @@ class Run:
         except (ValueError, OSError):
             return {"state": "damaged"}
 
-    @property
-    def done(self) -> bool:
-        """Whether the run is finished and its files are uncorrupted."""
-        status = self.status
-        return status.get("state") == "done" and not self.damaged(status=status)
-
-    @property
-    def state(self) -> str:
-        """The reason, for an error's line, why a run is not done."""
-        if names := self.damaged():
-            return f"is damaged ({', '.join(names)}); hierbench run quarantines it and computes it again"
-        return f"is not finished: {self.status.get('state')}"
-
-    def damaged(
-        self, predictions: Literal["optional", "needed", "read"] = "optional", status: dict[str, Any] | None = None
-    ) -> list[str]:
-        """Return the names of result files that were changed, added or removed since the run wrote them.
-
-        Args:
-            predictions: "optional" may be missing, as in published records; "needed" may not; of both, the size is
-                compared; "read" also compares the digest.
-            status: `self.status`, if it has been read already.
-        """
-        status = self.status if status is None else status
-        if status.get("state") != "done":
-            return ["status.json"] if status.get("state") == "damaged" else []
-        files: dict[str, dict[str, Any]] = status["files"]
-        _, wrong = read_files(self.folder, files, read_predictions=predictions == "read")
-        lost = predictions != "optional" and PREDICTIONS in files and not os.path.lexists(self.folder / PREDICTIONS)
-        return [*wrong, *([PREDICTIONS] if lost else [])]
-
-    def digest_of(self, name: str) -> str | None:
-        """Return the recorded SHA-256 of a result file, or None."""
-        record = self.status.get("files", {}).get(name)
-        return None if record is None else str(record["sha256"])
-
-    def metrics(self) -> dict[str, Any]:
-        """Return metrics.json, which has the section "val" in tuning runs, otherwise "test"."""
-        return self._read("metrics.json")
-
-    def spec(self) -> dict[str, Any]:
-        """Return spec.json."""
-        return self._read("spec.json")
-
-    def _read(self, name: str) -> dict[str, Any]:
-        try:
-            return read_json_object(self.folder / name)
-        except FileNotFoundError:
-            return {}
-        except (ValueError, OSError) as error:
-            raise self._damaged(name, f" ({error})") from None
-
-    def _damaged(self, name: str, reason: str = "") -> UserError:
-        return UserError(f"{self.folder / name} is damaged{reason}; remove the folder {self.folder} to run it again")
-
     def plan(self, spec: dict[str, Any]) -> None:
         """Create the folder with its spec; needs the run's lock where other processes may write its status."""
         if not (self.folder / "spec.json").exists():
@@ -154,27 +96,6 @@ class Run:
         self.guard()
         write_text(self.folder / "history.csv", text.getvalue())
 
-    def history(self) -> list[dict[str, float]]:
-        """Read history.csv.
-
-        Raises:
-            OSError: it cannot be read.
-            UserError: it is not a table of numbers.
-        """
-        try:
-            rows = csv.DictReader(io.StringIO(read_text(self.folder / "history.csv"), newline=""))
-            return [{key: float(value) for key, value in row.items()} for row in rows]
-        except (ValueError, TypeError, AttributeError, csv.Error):  # non-numeric, missing or surplus cells
-            raise self._damaged("history.csv") from None
-
-    @property
-    def epochs_done(self) -> int:
-        """How many epochs history.csv has; 0 if it is missing or corrupted."""
-        try:
-            return len(self.history())
-        except (OSError, UserError):
-            return 0
-
     def write_predictions(
         self,
         scores: NDArray[np.floating[Any]],
@@ -187,43 +108,6 @@ class Run:
             arrays["level_predictions"] = level_predictions
         self.guard()
         write_atomically(self.folder / PREDICTIONS, lambda file: np.savez(file, **arrays))
-
-    def predictions(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64]]:
-        """Read the test scores [N, K] and targets [N]; a ValueError if the file is missing or corrupted."""
-        scores, targets = read_predictions(self.folder / PREDICTIONS, self.digest_of(PREDICTIONS), "scores", "targets")
-        return scores, targets
-
-    def level_predictions(self) -> NDArray[np.int64] | None:
-        """Read the level-wise predictions on the test split; a ValueError if the file is missing or corrupted.
-
-        Returns:
-            [N, L] the node at each level, coarsest first, as `Hierarchy.level_targets` counts them; None for a method
-            that predicts classes alone.
-        """
-        path, names = self.folder / PREDICTIONS, ("level_predictions?", "targets")
-        levels, targets = read_predictions(path, self.digest_of(PREDICTIONS), *names)
-        if levels is None:
-            return None
-        if levels.ndim != 2 or levels.dtype.kind not in "iu" or len(levels) != len(targets) or (levels < 0).any():
-            run, found = self.folder.name[:12], f"{levels.shape} {levels.dtype}"
-            raise ValueError(
-                f"predictions of run {run} are damaged: the level-wise ones, {found}, are no indices of nodes"
-            )
-        return np.asarray(levels, dtype=np.int64)
-
-
-def read_predictions(path: Path, recorded: str | None, *names: str) -> list[Any]:
-    """Read arrays by name, None for one that may be absent, written "NAME?", and is.
-
-    Raises:
-        ValueError: the file is missing, corrupted, or has another SHA-256 than the recorded one, if there is one.
-    """
-    try:
-        if recorded is not None and file_digest(path) != recorded:
-            raise ValueError("its checksum differs")
-        return load_arrays(path, *names)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"predictions of run {path.parent.name[:12]} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)

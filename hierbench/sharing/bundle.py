@@ -58,7 +58,7 @@ class Bundle:
         for run_id in ids:
             record, here = source[run_id], self.folder / run_id
             files = _files_of(record)
-            if here.exists() and (there := read_record(here)) is not None and there.status != record.status:
+            if here.exists() and read_record(here).status != record.status:
                 shutil.rmtree(here)
             here.mkdir(parents=True, exist_ok=True)
             for name, content in files:

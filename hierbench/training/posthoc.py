@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from hierbench.api.method import PostHoc, check_shape
-from hierbench.config.spec import Spec
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import CHUNK, Tally
 from hierbench.runs.job import Job
+from hierbench.runs.record import Record
 from hierbench.runs.store import Run
 from hierbench.training.checkpoint import load_checkpoint
 from hierbench.training.fabric import make_fabric
@@ -27,7 +27,7 @@ from hierbench.utils.errors import UserError
 FIT = 1  # the part of a run's seed that `fit` has; nothing else of a post-hoc job is random
 
 
-def rescore(job: Job, prepared: Prepared, bases: Sequence[Run], run: Run, device: str = "cpu") -> None:
+def rescore(job: Job, prepared: Prepared, bases: Sequence[Record], run: Run, device: str = "cpu") -> None:
     """Re-rank the test predictions of `bases` and write the result to `run`; on the CPU for MPS, which lacks float64.
 
     Raises:
@@ -51,7 +51,7 @@ def rescore(job: Job, prepared: Prepared, bases: Sequence[Run], run: Run, device
     run.write_record("environment.json", environment(place, prepared))
 
 
-def _predictions(bases: Sequence[Run]) -> tuple[list[Tensor], Tensor]:
+def _predictions(bases: Sequence[Record]) -> tuple[list[Tensor], Tensor]:
     """Return the test scores [N, K] of each base, and their targets [N]."""
     try:
         read = [tuple(map(torch.from_numpy, base.predictions())) for base in bases]
@@ -82,11 +82,11 @@ def rescored_chunks(
         yield rows, chunk, targets[rows].to(device)
 
 
-def _fit(posthoc: PostHoc, job: Job, prepared: Prepared, bases: Sequence[Run], device: torch.device) -> None:
+def _fit(posthoc: PostHoc, job: Job, prepared: Prepared, bases: Sequence[Record], device: torch.device) -> None:
     """Fit a post-hoc method to the bases' probabilities on the validation split; its random numbers are the job's."""
     every, targets = list[Tensor](), torch.empty(0)
     for found, base in zip(job.bases, bases, strict=True):
-        own = Job(Spec.model_validate(base.spec()), found)
+        own = Job(base.job, found)
         scores, targets = validation_scores(own, prepared, base, posthoc.hierarchy, device)
         every.append(scores.to(device).double().softmax(dim=1))
     torch.manual_seed(seed_for(job.spec.seed, FIT))
@@ -94,7 +94,7 @@ def _fit(posthoc: PostHoc, job: Job, prepared: Prepared, bases: Sequence[Run], d
 
 
 def validation_scores(
-    job: Job, prepared: Prepared, run: Run, hierarchy: Hierarchy, device: torch.device
+    job: Job, prepared: Prepared, run: Record, hierarchy: Hierarchy, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Return the scores [N_val, K] of a finished run on the validation split, and targets [N_val]: one forward pass.
 

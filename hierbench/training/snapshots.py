@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hierbench.models import Classifier
 from hierbench.runs.job import Job
+from hierbench.runs.reading import read_record
 from hierbench.runs.store import Run, Store
 from hierbench.training.checkpoint import load_sealed, save_checkpoint
 from hierbench.utils.errors import UserError
@@ -69,7 +70,8 @@ def load_snapshot(run: Run, epoch: int) -> dict[str, Tensor]:
 
 def is_usable(run: Run, every: int, epochs: int) -> bool:
     """Whether a run has, of its epochs so far, all snapshots to be kept, or their measurements."""
-    so_far = epochs if run.done else run.epochs_done
+    record = read_record(run.folder)
+    so_far = epochs if record.done else record.epochs_done
     return all(
         snapshot_file(run, epoch).exists() or measured_file(run, epoch).exists()
         for epoch in kept_epochs(every, epochs)
@@ -79,7 +81,7 @@ def is_usable(run: Run, every: int, epochs: int) -> bool:
 
 def is_complete(run: Run, every: int, epochs: int) -> bool:
     """Whether a run is finished and has all its snapshots."""
-    return run.done and is_usable(run, every, epochs)
+    return read_record(run.folder).done and is_usable(run, every, epochs)
 
 
 def restart(plan: Sequence[Job], store: Store, every: int) -> None:

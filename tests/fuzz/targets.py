@@ -77,7 +77,7 @@ def records(data, folder):
     from hierbench.leaderboard.formats import FORMATS, render
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
     from hierbench.leaderboard.tables.board import board_table
-    from hierbench.runs.reading import read_records
+    from hierbench.runs.reading import read_record, read_records
     from hierbench.runs.store import Store
     from hierbench.sharing.bundle import Bundle, ids_of
     from hierbench.utils.errors import UserError
@@ -102,11 +102,12 @@ def records(data, folder):
         assert all(render(beside, form) for form in FORMATS)
         Bundle(folder / "published", folder).add(board.records, ids_of(board))
     run = store.run(one.name)
-    for read in (run.history, run.predictions):
+    record = read_record(run.folder)
+    for read in (record.history, record.predictions):
         with contextlib.suppress(ValueError, OSError):
             read()
     with contextlib.suppress(UserError):
-        assert isinstance(run.status, dict) and isinstance(run.done, bool)
+        assert isinstance(run.status, dict) and isinstance(record.done, bool)
 
 
 def check_table(markdown, num_rows):

@@ -17,6 +17,7 @@ from hierbench.execution.plan import make_plan
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.runs.store import Store
 from hierbench.training.trainer import train
+from tests.run_files import history_of, metrics_of
 
 FILE = Path(__file__).with_name("values.json")
 PER_CLASS = {"train": 20, "val": 4, "test": 8}  # 960, 192 and 384 images
@@ -37,7 +38,7 @@ def short_run(prepared, folder, method, kind):
         train(job, prepared, run, "cpu", lambda done, total: None)
     finally:
         torch.set_default_dtype(torch.float32)
-    return {"history": run.history()[-1], "test": run.metrics()["test"]}
+    return {"history": history_of(run)[-1], "test": metrics_of(run)["test"]}
 
 
 def values(prepared, folder):

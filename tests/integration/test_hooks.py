@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hierbench.runs.store import Store
+from tests.run_files import digest_of, level_predictions_of, metrics_of, predictions_of
 
 TRAINED = """
 import torch
@@ -116,7 +117,7 @@ def test_one_command_trains_the_bases_and_blends_them(done):
     assert specs["blend"][1]["base"] == [specs["hooked"][0], specs["ce"][0]]
     assert specs["blend"][1]["train"]["lr"] == specs["hooked"][1]["train"]["lr"]
     status = json.loads((runs / specs["blend"][0] / "status.json").read_text())
-    digests = [Store(runs).run(specs[name][0]).digest_of("predictions.npz") for name in ("hooked", "ce")]
+    digests = [digest_of(Store(runs).run(specs[name][0]), "predictions.npz") for name in ("hooked", "ce")]
     assert status["base_predictions"] == digests
 
 
@@ -125,11 +126,11 @@ def test_the_blend_is_that_of_validation_accuracies(done):
     store, specs = Store(runs), found(runs)
     hits = []
     for name in ("hooked", "ce"):
-        hits.append(store.run(specs[name][0]).metrics()["val"]["top1"] / 100)
+        hits.append(metrics_of(store.run(specs[name][0]))["val"]["top1"] / 100)
     weights = [(hit + 0.01) / (sum(hits) + 0.02) for hit in hits]
-    scores, expected = store.run(specs["blend"][0]).predictions()[0], 0.0
+    scores, expected = predictions_of(store.run(specs["blend"][0]))[0], 0.0
     for name, weight in zip(("hooked", "ce"), weights, strict=True):
-        logits = store.run(specs[name][0]).predictions()[0].astype(np.float64)
+        logits = predictions_of(store.run(specs[name][0]))[0].astype(np.float64)
         exp = np.exp(logits - logits.max(axis=1, keepdims=True))
         expected = expected + weight * exp / exp.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(scores, expected, rtol=1e-9)
@@ -145,11 +146,11 @@ def test_progress_groups_and_levels_are_recorded(done, shapes):
     of_epoch = [sum((epoch + step / steps) / 2 for step in range(steps)) / steps for epoch in range(2)]
     assert [float(row["train_progress"]) for row in history] == pytest.approx(of_epoch, rel=1e-6)
     assert [row["lr_coarse"] for row in history] == [row["lr_classifier"] for row in history]
-    levels, tree = run.level_predictions(), shapes.hierarchy("height")
-    scores, targets = run.predictions()
+    levels, tree = level_predictions_of(run), shapes.hierarchy("height")
+    scores, targets = predictions_of(run)
     assert levels.shape == (len(targets), tree.num_levels) and levels.dtype == np.int64
     assert (levels[:, -1] == scores.argmax(axis=1)).all() and (levels < np.array(tree.level_sizes)).all()
-    assert store.run(specs["ce"][0]).level_predictions() is None
+    assert level_predictions_of(store.run(specs["ce"][0])) is None
 
 
 def test_a_repeated_command_finds_all_cached_and_a_job_runs_alone(cli, folder, done, tmp_path):
@@ -169,7 +170,7 @@ def test_a_repeated_command_finds_all_cached_and_a_job_runs_alone(cli, folder, d
         cli(folder, *jobs[name]["command"][1:]).ok()
     ids = [found(one)["blend"][0] for one in (runs, tmp_path / "runs")]
     first, second = (
-        Store(one).run(job).predictions()[0] for one, job in zip((runs, tmp_path / "runs"), ids, strict=True)
+        predictions_of(Store(one).run(job))[0] for one, job in zip((runs, tmp_path / "runs"), ids, strict=True)
     )
     assert ids[0] == ids[1] and (first == second).all()
 

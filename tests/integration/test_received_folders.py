@@ -13,6 +13,7 @@ import pytest
 
 from hierbench.runs.store import Store
 from hierbench.utils.processes import this_machine
+from tests.run_files import spec_of
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
 SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")
@@ -67,7 +68,7 @@ def work(sent, tmp_path):
 
 def cross_entropy(work):
     """Return the id of the only run that was trained."""
-    (run,) = (run for run in Store(work / "runs").runs() if run.spec()["method"]["name"] == "ce")
+    (run,) = (run for run in Store(work / "runs").runs() if spec_of(run)["method"]["name"] == "ce")
     return run.folder.name
 
 

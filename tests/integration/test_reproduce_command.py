@@ -7,6 +7,7 @@ import pytest
 
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
+from tests.run_files import digest_of, metrics_of, spec_of
 from tests.short import SMALL
 
 METHOD = '''"""A method of a user's."""
@@ -41,11 +42,11 @@ def test_a_re_ranked_row_and_its_base_again(cli, folder):
     done = cli(folder, "reproduce", "runs", "crm:type-I", "--run", "--runs", "again", "--jobs", "1").ok()
     assert done.out.count("bitwise the same (top1 ") == 2
     old, new = Store(folder / "runs"), Store(folder / "again")
-    specs = [run.spec() for run in new.runs()]
+    specs = [spec_of(run) for run in new.runs()]
     found = sorted((spec["method"]["name"], spec["seed"]) for spec in specs)
     assert found == [(name, seed) for name in ("ce", "crm") for seed in (0, 1)]
     for run in new.runs():
-        assert run.digest_of("predictions.npz") == old.run(run.folder.name).digest_of("predictions.npz")
+        assert digest_of(run, "predictions.npz") == digest_of(old.run(run.folder.name), "predictions.npz")
     # The printed command is the same, and so is what it gives.
     words = json.loads(cli(folder, "reproduce", "runs", "crm:type-I", "--json").ok().out)["rows"][0]["command"]
     said = cli(folder, *words[1:], "--runs", "again", "--mlflow", "off", "--jobs", "1").ok()
@@ -59,9 +60,11 @@ def test_another_result_is_named(cli, folder, monkeypatch):
     done = cli(folder, "reproduce", "runs", "ce:type-I:top1", "--run", "--jobs", "1").ok()
     assert done.out.count("bitwise the same (top1 ") == 2 and not list(folder.glob("hierbench-reproduce-*"))
     run = next(
-        run for run in Store(folder / "runs").runs() if run.spec()["method"]["name"] == "ce" and run.spec()["seed"] == 1
+        run
+        for run in Store(folder / "runs").runs()
+        if spec_of(run)["method"]["name"] == "ce" and spec_of(run)["seed"] == 1
     )
-    content = run.metrics()
+    content = metrics_of(run)
     content["test"]["top1"] = 99.0
     run.write_record("metrics.json", content)
     run.set_status(
@@ -108,7 +111,7 @@ def test_weights_that_were_given_have_to_be_given_again(cli, folder):
     run = ("run", "--methods", "ce", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", *SMALL)
     cli(folder, *run, "--weights", "mine.pt", "--runs", "started").ok()
     shown = cli(folder, "reproduce", "started", "ce:top1").ok()
-    (spec,) = (run.spec() for run in Store(folder / "started").runs())
+    (spec,) = (spec_of(run) for run in Store(folder / "started").runs())
     assert "--weights mine.pt " in shown.out and f"SHA-256 {spec['weights']}" in shown.out
     torch.save(build_own("wrn10-1-s4", "activated").layers.state_dict(), folder / "other.pt")
     again = ("reproduce", "started", "ce:top1", "--run", "--jobs", "1")

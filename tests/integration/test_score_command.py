@@ -15,9 +15,11 @@ from hierbench.config.scored import Scored
 from hierbench.data.prepared import find
 from hierbench.metrics import Evidence, compute_metrics, evaluate
 from hierbench.runs.integrity import fingerprints
+from hierbench.runs.reading import read_record
 from hierbench.runs.store import Store
 from hierbench.studies.scoring.command import Request, score_files
 from tests import mistake_runs
+from tests.run_files import metrics_of, predictions_of, spec_of
 
 
 @pytest.fixture
@@ -74,8 +76,8 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place):
 
     store = Store(place / "runs")
     run = store.run(row["runs"][0])
-    assert Scored.model_validate(run.spec()).id == run.folder.name and run.done
-    kept, kept_targets = run.predictions()
+    assert Scored.model_validate(spec_of(run)).id == run.folder.name and read_record(run.folder).done
+    kept, kept_targets = predictions_of(run)
     assert (kept == scores).all() and (kept_targets == targets).all()
     assert not [path for path in (place / "runs").iterdir() if path.name.startswith(".scored")]
     times = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
@@ -151,7 +153,7 @@ def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, en
     save(place, "vit.npz", 5)
     id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
     run = Store(place / "runs").run(id_)
-    run.write_record("metrics.json", run.metrics() | {"intervals": {"top1": ends}})
+    run.write_record("metrics.json", metrics_of(run) | {"intervals": {"top1": ends}})
     run.set_status("done", files=fingerprints(run.folder))
     done = cli(place, "verify", "runs")
     assert done.code == 1 and f"rejected    vit scored ({id_[:12]})" in done.out
@@ -208,7 +210,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
         patch.setattr(Path, "rename", overtaken)
         report = score_files(request)
     store = Store(place / "runs")
-    assert len(report.runs) == 2 and all(store.run(run_id).done for run_id in report.runs)
+    assert len(report.runs) == 2 and all(read_record(store.run(run_id).folder).done for run_id in report.runs)
     assert len(list((place / "runs").glob("*/"))) == len(before) + 2
 
 

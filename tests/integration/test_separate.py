@@ -6,7 +6,9 @@ import shutil
 import pytest
 import scipy.stats
 
+from hierbench.runs.reading import read_record
 from hierbench.runs.store import Store
+from tests.run_files import metrics_of, spec_of
 from tests.short import SMALL
 
 SEPARATE = ("separate", "crm", "ce", "--dataset", "shapes", "--types", "type-I", "--mlflow", "off", *SMALL)
@@ -34,8 +36,10 @@ def made(data_dir, tmp_path_factory):
 
 def values_of(runs, method, metric):
     """{seed: value} of the finished runs of a method."""
-    finished = [run for run in Store(runs).runs() if run.done and run.spec()["method"]["name"] == method]
-    return {run.spec()["seed"]: run.metrics()["test"][metric] for run in finished}
+    finished = [
+        run for run in Store(runs).runs() if read_record(run.folder).done and spec_of(run)["method"]["name"] == method
+    ]
+    return {spec_of(run)["seed"]: metrics_of(run)["test"][metric] for run in finished}
 
 
 def test_rows_that_differ(cli, made):

@@ -9,6 +9,7 @@ import pytest
 from hierbench.runs.compact import write_compact
 from hierbench.runs.store import Store
 from hierbench.studies.reproduction.retraining import is_close
+from tests.run_files import digest_of, predictions_of, spec_of
 from tests.short import SMALL
 from tests.tamperings import predict, reseal
 
@@ -40,16 +41,16 @@ def test_retrained_runs_are_reproduced_and_forged_ones_are_not(cli, data_dir, tm
     assert "claims: 4 runs: 4 reproduced" in done.out
 
     # A re-ranked run whose record claims better ranks than its base gives: without scores, nothing else tells.
-    crm = next(run for run in Store(tmp_path / "reranked").runs() if run.spec()["method"]["name"] == "crm")
-    scores, targets = Store(tmp_path / "runs").run(crm.folder.name).predictions()
+    crm = next(run for run in Store(tmp_path / "reranked").runs() if spec_of(run)["method"]["name"] == "crm")
+    scores, targets = predictions_of(Store(tmp_path / "runs").run(crm.folder.name))
     improve(crm, scores, targets, shapes)
-    write_compact(crm.folder, scores, targets, crm.digest_of("predictions.npz"))
+    write_compact(crm.folder, scores, targets, digest_of(crm, "predictions.npz"))
     done = cli(tmp_path, "verify", "reranked", "--retrain", "9")
     assert done.code == 1 and "rejected    crm type-I seed" in done.out and done.out.count("bitwise the same") == 3
     assert "trained again in the same environment: top1 is " in done.out, done.out
 
-    run = next(run for run in Store(tmp_path / "runs").runs() if run.spec()["method"]["name"] == "ce")
-    improve(run, *run.predictions(), shapes)
+    run = next(run for run in Store(tmp_path / "runs").runs() if spec_of(run)["method"]["name"] == "ce")
+    improve(run, *predictions_of(run), shapes)
     done = cli(tmp_path, "verify", "runs", "--retrain", "9")
     assert done.code == 1 and "trained again in the same environment: top1 is " in done.out, done.out
     shutil.rmtree(tmp_path / "data/prepared")

@@ -17,6 +17,7 @@ from hierbench.runs.store import Run, Store
 from hierbench.training.snapshots import load_snapshot, snapshot_file
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import DEEPEST, file_digest, read_json, read_json_object, read_text, write_text
+from tests.run_files import history_of
 from tests.tamperings import edit, reseal
 from tests.unit.test_bad_input_archives import Marker
 
@@ -126,7 +127,7 @@ def test_an_id_that_leads_elsewhere(tmp_path, job_id):
 def test_a_damaged_history(tmp_path, text):
     (tmp_path / "history.csv").write_bytes(text.encode("latin1"))
     with pytest.raises(UserError, match=r"history\.csv is damaged"):
-        Run(tmp_path).history()
+        history_of(Run(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hierbench.data import prepared as data
 from hierbench.execution.plan import make_plan
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
+from hierbench.runs.reading import read_record
 from hierbench.utils.errors import UserError
 
 
@@ -102,7 +103,7 @@ def test_what_is_changed_during_training_fails_the_job(dataset, tmp_path):
             write_test_over_train(dataset)
 
     assert "does not match its digest" in execute(job, setting, change).error
-    assert not setting.store.run(job.id).done
+    assert not read_record(setting.store.run(job.id).folder).done
 
 
 def test_where_nothing_can_be_written_every_process_checks_for_itself(dataset, reads, tmp_path):

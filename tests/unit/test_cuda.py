@@ -14,6 +14,7 @@ from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.methods.crm import CRM
 from hierbench.models import build_classifier
+from tests.run_files import history_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 QUICK = ["train.epochs=2", "train.batch_size=96"]
@@ -62,7 +63,7 @@ def test_a_job_learns_as_on_the_cpu_and_never_waits_within_an_epoch(
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert execute(job, Setting(tmp_path / "cpu", data_dir), lambda done, total: None).state == "done"
-    ours, theirs = (Setting(tmp_path / name, data_dir).store.run(job.id).history() for name in ("cuda", "cpu"))
+    ours, theirs = (history_of(Setting(tmp_path / name, data_dir).store.run(job.id)) for name in ("cuda", "cpu"))
     assert ours[-1]["train_loss"] == pytest.approx(theirs[-1]["train_loss"], rel=0.05)  # other random numbers
 
 

@@ -18,11 +18,12 @@ from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan, states
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.opening import notes_on
-from hierbench.runs.reading import read_records
+from hierbench.runs.reading import read_record, read_records
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
 from hierbench.training.checkpoint import load_checkpoint, load_sealed, save_checkpoint
 from hierbench.utils.files import write_json
+from tests.run_files import digest_of, predictions_of
 
 RESULTS = ("history.csv", "metrics.json", "predictions.npz")
 FILES = ("spec.json", "status.json", "environment.json", *RESULTS)
@@ -92,7 +93,7 @@ def test_a_finished_run_has_digests_and_no_lock(whole):
     run = Store(whole.folder).run(whole.ce.id)
     assert run.status["files"].keys() == {*FILES} - {"status.json"}
     assert sorted(path.name for path in run.folder.iterdir()) == sorted([*FILES, "checkpoint.pt"])
-    assert run.done and not run.damaged("needed") and is_finished(whole.ce.spec, Store(whole.folder))
+    assert read_record(run.folder).done and is_finished(whole.ce.spec, Store(whole.folder))
 
 
 DAMAGES = [(name, damage) for name in FILES for damage in (flip, truncate, empty)]
@@ -102,7 +103,8 @@ DAMAGES.remove(("predictions.npz", flip))  # of which a table compares the size,
 @pytest.mark.parametrize(("name", "damage"), DAMAGES)
 def test_damage_is_detected_by_the_table_which_changes_nothing(cli, work, tmp_path, name, damage):
     damage(work.ce.folder / name)
-    assert work.ce.damaged() == [name] and not work.ce.done
+    record = read_record(work.ce.folder)
+    assert record.damaged == (name,) and not record.done
     assert states(work.plan, work.store) == {work.ce.folder.name: "train", work.crm.id: "cached"}
     before = contents(work.setting.runs)
     code, out, err = cli(tmp_path, "leaderboard", "--dataset", "shapes", "--runs", work.setting.runs)
@@ -118,7 +120,7 @@ def test_damage_is_detected_by_the_table_which_changes_nothing(cli, work, tmp_pa
 @pytest.mark.parametrize("change", [{"state": "dome"}, {"state": None}, {"files": {}}, {"files": {"spec.json": 3}}])
 def test_a_status_that_no_run_has_is_damaged(work, change):
     write_json(work.ce.folder / "status.json", work.ce.status | change)
-    assert work.ce.status == {"state": "damaged"} and work.ce.damaged() == ["status.json"]
+    assert work.ce.status == {"state": "damaged"} and read_record(work.ce.folder).damaged == ("status.json",)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -162,7 +164,7 @@ def test_damaged_re_ranking_and_predictions_that_are_gone(work, whole):
     crm = work.store.run(work.crm.id)
     truncate(crm.folder / "predictions.npz")
     (work.ce.folder / "predictions.npz").unlink()
-    assert work.ce.done  # its table is right; only `run` needs all
+    assert read_record(work.ce.folder).done  # its table is right; only `run` needs all
     notes, ended = run(work.plan, work.setting)
     assert ended == {"ce": "done", "crm": "done"} and "predictions.npz of ce type-I seed 0: damaged; gone" in notes[0]
     assert same_results(crm, whole) and same_results(work.ce, whole)
@@ -176,7 +178,7 @@ def test_a_base_that_predicts_something_else_now_is_re_ranked_again(work, whole)
     crm = work.store.run(work.crm.id)
     before = crm.status["base_predictions"]
     assert run(work.plan, work.setting)[1] == {"ce": "done", "crm": "done"}
-    assert crm.status["base_predictions"] == work.ce.digest_of("predictions.npz") != before
+    assert crm.status["base_predictions"] == digest_of(work.ce, "predictions.npz") != before
 
 
 def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
@@ -185,7 +187,7 @@ def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
     flip(path)
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     with pytest.raises(ValueError, match="cannot be read: its checksum differs"):
-        work.ce.predictions()
+        predictions_of(work.ce)
     assert is_finished(work.plan[0].spec, work.store)  # nothing reads them
     shutil.rmtree(work.store.run(work.crm.id).folder)
     error = execute(work.crm, work.setting, lambda *_: None).error
@@ -210,7 +212,7 @@ def test_a_finished_run_without_digests_is_damaged_and_computed_again(work, whol
     metrics = json.loads((work.ce.folder / "metrics.json").read_text())
     metrics["test"]["top1"] = 99.9  # what nobody could notice
     write_json(work.ce.folder / "metrics.json", metrics)
-    assert work.ce.damaged() == ["status.json"] and not work.ce.done
+    assert read_record(work.ce.folder).damaged == ("status.json",)
     notes, ended = run(work.plan, work.setting)
     assert ended["ce"] == "done" and same_results(work.ce, whole) and "status.json of ce" in notes[0]
 
@@ -219,7 +221,7 @@ def test_a_result_file_that_the_run_did_not_write_is_damaged(work):
     status = work.ce.status
     del status["files"]["predictions.npz"]
     write_json(work.ce.folder / "status.json", status)
-    assert work.ce.damaged() == ["predictions.npz"]
+    assert read_record(work.ce.folder).damaged == ("predictions.npz",)
 
 
 def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):

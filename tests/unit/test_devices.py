@@ -31,6 +31,7 @@ from hierbench.training.step import Step, make_optimizer
 from hierbench.training.trainer import load_checkpoint
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json
+from tests.run_files import history_of, predictions_of
 
 QUICK = ["train.epochs=2", "train.batch_size=24", "model.backbone=wrn10-1-s4"]
 CPU = torch.device("cpu")
@@ -83,14 +84,14 @@ def test_two_processes_give_what_one_gives_up_to_rounding(request, shapes, data_
         weights.append(load_checkpoint(both[-1].folder / "checkpoint.pt")["best"])
     torch.set_num_threads(threads)
     assert seen == [(1.0, 2), (2.0, 2)] * 2
-    for ours, theirs in zip(both[1].history(), both[0].history(), strict=True):
+    for ours, theirs in zip(history_of(both[1]), history_of(both[0]), strict=True):
         assert ours.keys() == theirs.keys()
         assert [ours[k] for k in ours if k[:3] != "val"] == pytest.approx(
             [theirs[k] for k in ours if k[:3] != "val"], rel=1e-4
         )
     for name, value in weights[0].items():
         assert torch.allclose(value.double(), weights[1][name].double(), rtol=1e-3, atol=1e-4), name
-    (scores, targets), (same, its) = (one.predictions() for one in both)
+    (scores, targets), (same, its) = (predictions_of(one) for one in both)
     assert (targets == its).all() and np.abs(scores - same).max() < 2e-3
     assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
 
@@ -126,7 +127,7 @@ def test_two_processes_train_a_library_s_network_of_which_a_part_gets_no_gradien
     losses = []
     for devices in (1, 2):
         setting = Setting(tmp_path / str(devices), data_dir, threads=1, devices=devices)
-        losses.append(run(job_for(shapes, overrides), setting).history()[0]["train_loss"])
+        losses.append(history_of(run(job_for(shapes, overrides), setting))[0]["train_loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
@@ -147,7 +148,7 @@ def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, dat
     assert not any(map(_exists, ranks))  # the other one went with it
     seen = []
     two = run(job, setting, lambda done, total: seen.append(done))
-    assert min(seen) > 1 and len(two.history()) == 2
+    assert min(seen) > 1 and len(history_of(two)) == 2
 
 
 def _exists(pid):
@@ -280,7 +281,7 @@ def test_a_divided_batch_is_another_job_and_trains(shapes, data_dir, tmp_path):
     short = ["train.epochs=1", "train.batch_size=240"]
     whole, divided = job_for(shapes, short), job_for(shapes, [*short, "train.micro_batch=8"])
     assert whole.id != divided.id
-    both = [run(job, Setting(tmp_path, data_dir)).history() for job in (whole, divided)]
+    both = [history_of(run(job, Setting(tmp_path, data_dir))) for job in (whole, divided)]
     assert both[0][0]["train_loss"] != both[1][0]["train_loss"]  # batch norm saw 8 images
     assert both[0][0]["train_loss"] == pytest.approx(both[1][0]["train_loss"], rel=0.1)
 
@@ -364,7 +365,7 @@ def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_di
     assert exact.id != rounded.id and rounded.spec.content()["train"]["precision"] == "bfloat16"
     convolved = []
     monkeypatch.setattr(nn.functional, "leaky_relu", _recording(nn.functional.leaky_relu, convolved))
-    histories = [run(job, Setting(tmp_path, data_dir)).history() for job in (exact, rounded)]
+    histories = [history_of(run(job, Setting(tmp_path, data_dir))) for job in (exact, rounded)]
     assert set(seen) == {(torch.float32, torch.float32, False)}
     assert {torch.float32, torch.bfloat16} <= set(convolved)
     for one, two in zip(*histories, strict=True):

@@ -21,6 +21,7 @@ from hierbench.training.prediction import level_predictions
 from hierbench.training.step import make_optimizer, set_rates
 from hierbench.training.trainer import train
 from hierbench.utils.errors import UserError
+from tests.run_files import history_of, metrics_of
 
 METHOD = """
 import torch
@@ -237,7 +238,7 @@ def test_the_tested_epoch_is_the_one_of_most_merit(shapes, tmp_path):
         run.plan(job.spec.content())
         train(job, shapes, run, "cpu", lambda done, total: None)
         runs[cls.name] = run
-    top1 = [row["val_top1"] for row in runs["ce"].history()]
-    assert top1 == [row["val_top1"] for row in runs["contrary"].history()] and len(set(top1)) > 1
-    assert runs["ce"].metrics()["best_epoch"] == 1 + top1.index(max(top1))
-    assert runs["contrary"].metrics()["best_epoch"] == 1 + top1.index(min(top1))
+    top1 = [row["val_top1"] for row in history_of(runs["ce"])]
+    assert top1 == [row["val_top1"] for row in history_of(runs["contrary"])] and len(set(top1)) > 1
+    assert metrics_of(runs["ce"])["best_epoch"] == 1 + top1.index(max(top1))
+    assert metrics_of(runs["contrary"])["best_epoch"] == 1 + top1.index(min(top1))

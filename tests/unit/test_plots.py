@@ -26,6 +26,7 @@ from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, write_json
 from tests.mistake_runs import of_runs
+from tests.run_files import predictions_of
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
 PATHS = {  # classes that the tree does not keep together, one above the deepest level
@@ -197,7 +198,7 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
         style.write_figure(figure, tmp_path / "a.svg")
     shown = np.ma.filled(figure.axes[1].images[0].get_array(), 0)
     order = tree.class_order(hierarchy)
-    scores, targets = run.predictions()
+    scores, targets = predictions_of(run)
     expected = np.zeros((num_classes, num_classes))
     np.add.at(expected, (targets, scores.argmax(axis=1)), 1)
     assert shown.tolist() == expected[np.ix_(order, order)].tolist()

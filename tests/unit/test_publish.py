@@ -19,6 +19,7 @@ from hierbench.sharing.place import PICTURES
 from hierbench.sharing.publish import publish
 from hierbench.sharing.verification.verify import verify
 from hierbench.utils.errors import UserError
+from tests.run_files import predictions_of, spec_of
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def copied(trained, tmp_path):
 
     def copy(name, *methods, seeds=3):
         for run in Store(trained).runs():
-            spec = run.spec()
+            spec = spec_of(run)
             if spec["method"]["name"] in methods and spec["seed"] < seeds:
                 shutil.copytree(run.folder, tmp_path / name / run.folder.name)
         return tmp_path / name
@@ -64,7 +65,7 @@ def respecified(runs, tamperings, tree=None, **changes):
     for run in list(Store(runs).runs()):
         if tree is not None:
             scores, targets = tamperings.predictions_of(run)
-            scores[:150] = np.random.default_rng(run.spec()["seed"]).permuted(scores[:150], axis=1)  # of 384
+            scores[:150] = np.random.default_rng(spec_of(run)["seed"]).permuted(scores[:150], axis=1)  # of 384
             tamperings.predict(run, scores, targets, tree)
         tamperings.reseal(tamperings.respecify(run, **changes))
     return runs
@@ -83,13 +84,15 @@ def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path
     assert heading == "# Shapes (generated)" and command.startswith("    hierbench run --methods ")
     assert [*re.findall(r"\]\((.*?)\)", links)] == [f"shapes-{kind}.svg" for kind in PICTURES]
     sources = {path.name for path in (boards / "shapes/methods").iterdir()}
-    codes = {(spec["method"]["name"], spec["method"]["code"]) for spec in (run.spec() for run in Store(trained).runs())}
+    codes = {
+        (spec["method"]["name"], spec["method"]["code"]) for spec in (spec_of(run) for run in Store(trained).runs())
+    }
     assert sources == {f"{name}-{code[:12]}.py" for name, code in codes}
     for name, code in codes:
         assert digest_of_code((boards / f"shapes/methods/{name}-{code[:12]}.py").read_bytes()) == code
     targets = read_targets(boards / "shapes")
     for run in Store(trained).runs():
-        scores, of_run = run.predictions()
+        scores, of_run = predictions_of(run)
         found = read_compact(boards / "shapes" / run.folder.name)
         assert np.array_equal(found.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, of_run)
     assert {path.name for path in boards.glob("shapes/*/*") if path.parent.name != "methods"} == {
@@ -121,7 +124,7 @@ def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, t
 
 def test_a_run_that_is_not_finished_is_named_with_what_to_do(copied, put, quick):
     runs = copied("one", "ce", "flamingo")
-    own = {run.spec()["seed"]: run for run in Store(runs).runs() if run.spec()["method"]["name"] == "flamingo"}
+    own = {spec_of(run)["seed"]: run for run in Store(runs).runs() if spec_of(run)["method"]["name"] == "flamingo"}
     for name in ("metrics.json", "predictions.npz"):
         (own[1].folder / name).unlink()
     own[1].set_status("failed", error="out of memory")
@@ -140,7 +143,7 @@ def test_a_run_with_a_damaged_spec_is_named(seed, copied, put, quick, trained):
     """Also the last seed of a row, without which it would be one of fewer."""
     runs = copied("one", "ce", "flamingo")
     shutil.copy(trained / "requests.jsonl", runs)
-    own = {run.spec()["seed"]: run for run in Store(runs).runs() if run.spec()["method"]["name"] == "flamingo"}
+    own = {spec_of(run)["seed"]: run for run in Store(runs).runs() if spec_of(run)["method"]["name"] == "flamingo"}
     (own[seed].folder / "spec.json").write_text("{")
     with pytest.raises(
         UserError, match=rf"nothing is published: .*{own[seed].folder.name[:12]}.*is damaged \(spec.json"

@@ -22,6 +22,7 @@ from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import PATHS as PATHS_OF_CLASSES
 from tests.mistake_runs import of_runs, prepare, random_scores, store_run
+from tests.run_files import predictions_of, spec_of
 
 PATHS = {path[-1]: tuple(path) for path in PATHS_OF_CLASSES}
 CLASSES = list(PATHS)
@@ -76,7 +77,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
     assert content == (tmp_path / "b.svg").read_bytes() and len(content) < 300_000
     store = Store(work / "runs")
     run = named_run("haframe", Board.of("shapes", read_records(store.root)))
-    given = evidence_of(*map(torch.from_numpy, run.predictions()))
+    given = evidence_of(*map(torch.from_numpy, predictions_of(run)))
     if kind is operating:
         first, second = figure.axes
         assert [axes.get_title(loc="left") for axes in figure.axes] == ["type-I", "type-II"]
@@ -112,8 +113,8 @@ def test_the_mistakes_page_draws_both(work):
         assert (xs - plot.left) / plot.width == pytest.approx(COVERAGES, abs=1e-3)
         assert (1.0 - (ys - plot.top) / plot.height) * ticks[-1] == pytest.approx(side.risk, abs=1e-3)
         assert f"{side.area:.4f}" in text
-    run = next(run for run in store.runs() if run.spec()["method"]["name"] == "haframe")
-    given = evidence_of(*map(torch.from_numpy, run.predictions()))
+    run = next(run for run in store.runs() if spec_of(run)["method"]["name"] == "haframe")
+    given = evidence_of(*map(torch.from_numpy, predictions_of(run)))
     assert pair.sides[1].area == pytest.approx(compute_metrics(["haurc_climbing"], given)["haurc_climbing"])
     levels_of = re.search(r'<table id="levels".*?</table>', text, re.DOTALL)[0]
     numbers = re.findall(r'<td class="number">([\d.]+)</td>', levels_of)

@@ -20,6 +20,7 @@ from hierbench.sharing.site.content import Table
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 from tests import site_records as records
+from tests.run_files import spec_of
 
 ROWS = [("ce", "cross-entropy", "type-I", 60.0), ("mine", "Mine", "type-I", 64.0), ("mine", "Mine", "type-II", 61.0)]
 
@@ -119,7 +120,7 @@ def test_tampering_is_shown_as_what_it_is(copy, tmp_path):
     table = json.loads((copy / "birds.json").read_text())
     table["rows"][0]["metrics"]["top1"]["mean"] = 99.5
     (copy / "birds.json").write_text(json.dumps(table))
-    run = next(run for run in Store(copy / "birds").runs() if run.spec()["method"]["name"] == "mine")
+    run = next(run for run in Store(copy / "birds").runs() if spec_of(run)["method"]["name"] == "mine")
     metrics = json.loads((run.folder / "metrics.json").read_text())
     metrics["test"]["top1"] = 97.25
     (run.folder / "metrics.json").write_text(json.dumps(metrics))

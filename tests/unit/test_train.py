@@ -22,6 +22,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.store import Store
 from hierbench.training.step import learning_rate
 from hierbench.training.trainer import NonFiniteLossError, load_checkpoint, train
+from tests.run_files import metrics_of, predictions_of
 
 QUICK = ["train.epochs=2", "train.batch_size=24", "model.backbone=wrn10-1-s4", "seeds=1"]
 
@@ -112,10 +113,10 @@ def test_what_a_run_leaves(shapes, tmp_path):
     assert [row["epoch"] for row in rows] == ["1", "2"]
     assert float(rows[1]["lr_backbone"]) == pytest.approx(0.5 * float(rows[0]["lr_backbone"]))
     assert {"train_loss", "train_cross_entropy", "val_top1", "val_hierdist@20"} <= set(rows[0])
-    metrics = run.metrics()
+    metrics = metrics_of(run)
     best = max(rows, key=lambda row: float(row["val_top1"]))
     assert metrics["best_epoch"] == int(best["epoch"]) and metrics["val"]["top1"] == float(best["val_top1"])
-    scores, targets = run.predictions()
+    scores, targets = predictions_of(run)
     assert scores.shape == (96, 48)
     assert metrics["test"] == evaluate(scores, targets, shapes.hierarchy("height"))
     assert sum(metrics["mistakes_by_distance"]) == round(96 * (1 - metrics["test"]["top1"] / 100))
@@ -125,7 +126,7 @@ def test_what_a_run_leaves(shapes, tmp_path):
 def test_the_first_of_equal_validation_accuracies_wins(shapes, tmp_path, monkeypatch):
     constant = {"top1": 5.0, "mistake_severity": 2.0, "hierdist@1": 1.9, "hierdist@5": 1.9, "hierdist@20": 1.9}
     monkeypatch.setattr(training, "validate", lambda *_: dict(constant))
-    assert run_job(job_for(shapes), shapes, tmp_path).metrics()["best_epoch"] == 1
+    assert metrics_of(run_job(job_for(shapes), shapes, tmp_path))["best_epoch"] == 1
 
 
 def test_a_loss_that_is_not_finite_stops_the_job(shapes, tmp_path):
@@ -222,7 +223,7 @@ def test_the_last_short_batch_is_dropped_and_every_test_example_counted(shapes, 
     seen = []
     run = run_job(job_for(shapes, overrides=["train.batch_size=50"]), shapes, tmp_path, lambda d, _: seen.append(d))
     assert len(seen) == 2 * 4  # 240 examples: four whole batches an epoch
-    assert len(run.predictions()[1]) == 96
+    assert len(predictions_of(run)[1]) == 96
 
 
 def test_id_depends_on_what_changes_the_result_and_on_nothing_else(shapes, tmp_path):

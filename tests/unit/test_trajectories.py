@@ -21,6 +21,7 @@ from hierbench.runs.store import Store
 from hierbench.training.step import make_optimizer, set_rates
 from hierbench.training.trainer import seed_for, train
 from tests import published
+from tests.run_files import history_of
 
 MODELS = [(name, kind) for name in ("ce", "flamingo", "hafeature", "haframe") for kind in find_method(name).cls.types]
 DISSIMILAR = {"cifar100": (1, 2, 3, 4), "fgvc": (2,)}
@@ -113,7 +114,7 @@ def losses_of_training(job, prepared, folder):
     run = Store(folder).run(job.id)
     run.plan(job.spec.content())
     train(job, prepared, run, "cpu", lambda done, total: None)
-    return [row["train_loss"] for row in run.history()]
+    return [row["train_loss"] for row in history_of(run)]
 
 
 def losses_of_published(job, prepared):

@@ -17,6 +17,7 @@ from hierbench.runs.store import Store
 from hierbench.studies.tuning.study import Record, Search, Space, Target, search_space
 from hierbench.studies.tuning.tune import winner
 from hierbench.utils.errors import UserError
+from tests.run_files import history_of, metrics_of
 
 QUICK = ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
 GRID = Space({"alpha": (0.3, 0.5), "gamma": (2.0, 4.0)}, {"alpha": (0.0, 1.0), "gamma": (0.1, 20.0)}, 4)
@@ -186,9 +187,9 @@ def test_the_test_set_is_never_opened(target, data_dir, tmp_path, monkeypatch):
     assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None).state == "done"
     assert set(opened) == {"train", "val"}
     run = Store(tmp_path / "runs").run(job.id)
-    metrics = run.metrics()
+    metrics = metrics_of(run)
     assert "test" not in metrics and not (run.folder / "predictions.npz").exists()
-    assert metrics["val"]["hierdist@1"] == run.history()[-1]["val_hierdist@1"]
+    assert metrics["val"]["hierdist@1"] == history_of(run)[-1]["val_hierdist@1"]
     with pytest.raises(UserError, match="no runs of shapes"):
         Board.of("shapes", read_records(tmp_path / "runs"))
 
@@ -268,7 +269,7 @@ def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_
     assert failed == {} and ended == [(plan[1].id, "done")]
     states = {job.id: setting.store.run(job.id).status["state"] for job in plan}
     assert states == {plan[0].id: "running", plan[1].id: "done", plan[2].id: "planned"}
-    assert 1 <= len(setting.store.run(plan[0].id).history()) < 4
+    assert 1 <= len(history_of(setting.store.run(plan[0].id))) < 4
     assert run_plan(plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state))) == {}
     assert {job_id for job_id, _ in ended[1:]} == doomed and len(ended) == 3
 

@@ -18,6 +18,7 @@ from hierbench.runs.store import Run, Store
 from hierbench.sharing.verification.cross_checks import shipped_targets
 from hierbench.sharing.verification.verify import verify
 from hierbench.studies.reproduction.retraining import compare_runs
+from tests.run_files import digest_of, metrics_of, predictions_of, spec_of
 from tests.tamperings import Folder, edit, predict, reseal, respecify
 
 SHIPPED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
@@ -114,11 +115,11 @@ def test_requests_that_cannot_be_read_cost_a_note_and_not_the_table(tmp_path):
 
 def test_the_best_seed_copied_over_all_in_another_file_that_ranks_alike(runs, shapes):
     best, copies = runs.run("flamingo", 0), [runs.run("flamingo", 1), runs.run("flamingo", 2)]
-    scores, targets = best.predictions()
+    scores, targets = predictions_of(best)
     for copy in copies:
         for name in RECORDED:
             shutil.copy(best.folder / name, copy.folder / name)
-        predict(copy, scores * copy.spec()["seed"] * 1.01, targets, shapes.hierarchy("height"))
+        predict(copy, scores * spec_of(copy)["seed"] * 1.01, targets, shapes.hierarchy("height"))
         reseal(copy)
     for run in copies:
         runs.rejected(run, "it has the same ranked classes as seed 0")
@@ -195,7 +196,7 @@ def test_scored_ranks_are_recomputed_and_their_digest_compared(runs, shapes, cli
     np.savez(tmp_path / "five.npz", indices=ranked, targets=targets)
     options = ("--dataset", "shapes", "--runs", runs.path, "--data-dir", runs.data_dir, "--resamples", "0")
     cli(tmp_path, "score", "five.npz", *options).ok()
-    (run,) = (run for run in Store(runs.path).runs() if run.spec().get("kind") == "scored")
+    (run,) = (run for run in Store(runs.path).runs() if spec_of(run).get("kind") == "scored")
     assert runs.of(run).verdict == "recomputed"
     copy = Run(shutil.copytree(run.folder, run.folder.with_name("f" * 64)))
     runs.rejected(copy, "its folder is not named after its spec")
@@ -206,8 +207,8 @@ def test_scored_ranks_are_recomputed_and_their_digest_compared(runs, shapes, cli
 
 def test_nothing_is_followed_out_of_the_folder(published, made, data_dir, tmp_path):
     run = published.run("ce", 0)
-    scores, targets = Run(made / "runs" / run.folder.name).predictions()
-    write_compact(run.folder, scores, targets, run.digest_of("predictions.npz"))
+    scores, targets = predictions_of(Run(made / "runs" / run.folder.name))
+    write_compact(run.folder, scores, targets, digest_of(run, "predictions.npz"))
     write_targets(tmp_path, targets)
     (published.path / "targets.npy").symlink_to(tmp_path / "targets.npy")
     published.rejected(run, "is a symbolic link")
@@ -258,8 +259,8 @@ def test_tuning_budgets_and_unfinished_seeds_are_named(runs):
 def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, published, made, data_dir):
     compared = published.run("ce", 0)
     for run in Store(runs.path).runs():
-        scores, targets = run.predictions()
-        digest = run.digest_of("predictions.npz")
+        scores, targets = predictions_of(run)
+        digest = digest_of(run, "predictions.npz")
         write_compact(published.path / run.folder.name, scores, targets, digest)
     assert "no targets with its digest" in published.of(compared).notes[0]
     published.data_dir = data_dir
@@ -270,7 +271,7 @@ def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, pu
     assert report.counts()["recomputed"] == 9
     notes = {run.label: run.notes for run in report.runs}
     assert notes["crm type-I seed 0"] == notes["ce type-I seed 0"] == [TARGETS_ALONE]
-    forged = compared.metrics()["test"]
+    forged = metrics_of(compared)["test"]
     edit(compared, "metrics.json", test={**forged, "hierdist@20": forged["hierdist@20"] - 1 / (384 * 20)})
     reseal(compared)
     published.rejected(compared, "hierdist@20 is ")
@@ -285,7 +286,7 @@ def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
     """What is within the tolerance of another machine is not, where the record names this processor."""
     run = runs.run("ce", 0)
     again = Run(shutil.copytree(run.folder, tmp_path / run.folder.name))
-    scores, targets = again.predictions()
+    scores, targets = predictions_of(again)
     scores[0] = np.roll(scores[0], 1)
     predict(again, scores, targets, shapes.hierarchy("height"))
     reseal(again)

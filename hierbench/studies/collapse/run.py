@@ -24,6 +24,7 @@ from hierbench.leaderboard.table import Shown
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
+from hierbench.runs.reading import read_record
 from hierbench.runs.requests import asked_options, record_request
 from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.studies.collapse.figure import draw
@@ -114,7 +115,7 @@ def measured_curves(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> list
     """Measure the snapshots of every finished run that are not measured yet, and return all curves."""
     setting, recipe, prepared = session.setting, session.recipe, session.inputs.prepared
     assert prepared is not None
-    finished = [(frame, job, run) for frame, job in jobs if (run := setting.store.run(job.id)).done]
+    finished = [(frame, job, run) for frame, job in jobs if read_record((run := setting.store.run(job.id)).folder).done]
     todo = {job.id: to_measure(job, run, setting.snapshots) for _, job, run in finished}
     if total := sum(map(len, todo.values())):
         frozen, device = recipe.model.frozen, torch.device(setting.device)

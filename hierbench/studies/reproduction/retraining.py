@@ -51,9 +51,9 @@ class Repetition:
         return self.verdict in ("bitwise", "close")
 
 
-def compare_runs(run: Record, again: Record | None) -> Repetition:
+def compare_runs(run: Record, again: Record) -> Repetition:
     """Compare a run with its repetition."""
-    if again is None or not again.done:
+    if not again.done:
         return Repetition("failed", {})
     metrics = {name: (run.metrics.get(name), value) for name, value in again.metrics.items()}
     old, new = run.environment, again.environment

@@ -23,7 +23,7 @@ from hierbench.metrics.registry import follows_from_ranks
 from hierbench.metrics.sums import contributions, metrics_of, mistakes_of
 from hierbench.runs.evidence import evidence_of_ranks
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
-from hierbench.runs.reading import read_records
+from hierbench.runs.reading import read_record, read_records
 from hierbench.runs.scored import CHUNK, native
 from hierbench.runs.store import Run, Store
 from hierbench.studies.scoring.predictions import Predictions
@@ -114,16 +114,17 @@ def write_records(
     staging = temporary_beside(store.root / "scored")
     try:
         for record, one, result in zip(records, found, results, strict=True):
-            run = store.run(record.id)
-            if not run.done and os.path.lexists(run.folder):
-                raise UserError(f"{run.folder} {run.state}; remove it and score again")
-            if not run.done:
+            there = read_record(store.run(record.id).folder)
+            if not there.done and os.path.lexists(there.folder):
+                why = "; ".join((*there.findings, *there.notes))
+                raise UserError(f"{there.folder} is damaged or unfinished ({why}); remove it and score again")
+            if not there.done:
                 _fill(Run(staging / record.id), record, one, result, {**origin, "file": one.where})
         for folder in staging.iterdir() if staging.is_dir() else ():
             try:
                 folder.rename(store.run(folder.name).folder)
             except OSError:
-                if not store.run(folder.name).done:  # another command has just scored the same file
+                if not read_record(store.run(folder.name).folder).done:  # another command has just scored the same file
                     raise
         sync_folder(store.root)
     finally:

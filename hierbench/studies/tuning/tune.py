@@ -25,9 +25,9 @@ from hierbench.leaderboard.statistics import Cell
 from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import sqlite_uri
+from hierbench.runs.reading import read_record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.requests import Budget, Request, asked_options, extend_request, record_request
-from hierbench.runs.store import HistoryRow
 from hierbench.studies.tuning.study import (
     OBJECTIVE,
     Record,
@@ -170,8 +170,8 @@ class Tuning:
 
     def _is_worse(self, job: Job) -> bool:
         """Whether the trial of which this is the first run is pruned."""
-        run = self.store.run(job.id)
-        history: list[HistoryRow] = run.history() if run.epochs_done else []
+        run = read_record(self.store.run(job.id).folder)
+        history = run.history() if run.epochs_done else []
         return self.search.is_worse(self._trials[job.id], history, job.spec.train.epochs)
 
     def _end_if_complete(self, job: Job) -> None:
@@ -188,7 +188,9 @@ class Tuning:
         runs, failed = [job.id for job in jobs], self.execution.failed
         if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
             errors = [failed[run] for run in runs if run in failed]
-            values = [] if errors else [self.store.run(run).metrics()["val"][OBJECTIVE] for run in runs]
+            values = (
+                [] if errors else [read_record(self.store.run(run).folder).result["val"][OBJECTIVE] for run in runs]
+            )
             self.search.end(trial, values, *errors[:1])
         frozen = self.search.trials()[trial.number]
         if not self.record.add(frozen, runs):  # added by an earlier command, or by another that is running
