@@ -25,7 +25,7 @@ from hierbench.utils.text import one_line
 PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
 
 
-FURTHER_KEYS = ("tuning", "scored", "citation", "seeds", "lacking", "verdict")  # of JSON, not in its contract
+FURTHER_KEYS = ("tuning", "scored", "citation", "seeds", "lacking")  # of JSON, not in its contract
 NOT_IN_JSON = ("interval", "leads")  # fields of a cell that the contract has not
 
 
@@ -208,6 +208,8 @@ class Board:
 def _as_json(row: Row) -> dict[str, Any]:
     """Return a row as JSON types; what is not among the contract's keys only where there is something to say."""
     content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
+    if state := content.pop("state"):
+        content["verdict"] = state
     content["metrics"] = {
         name: {key: value for key, value in vars(cell).items() if key not in NOT_IN_JSON}
         for name, cell in row.metrics.items()

@@ -18,6 +18,7 @@ from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.runs.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
 from hierbench.runs.reading import read_records
 from hierbench.runs.record import Record, Records
+from hierbench.runs.state import State
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -107,7 +108,7 @@ def notes_on(records: Iterable[Record], rows: Sequence[Finding], tables: Sequenc
 
 def _not_counted(record: Record) -> str:
     what = f"run {record.id[:12]}" + (f" ({record.label})" if record.dataset is not None else "")
-    if record.state == "rejected":
+    if record.state == State.REJECTED:
         return f"{what}{REJECTED}{'; '.join(record.findings)}"
     if record.folder.is_symlink():
         return f"{what} is a symbolic link, which is not followed, and not counted"

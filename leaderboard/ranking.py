@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hierbench.leaderboard.columns import PAPER, Column
-from hierbench.leaderboard.statistics import UNRANKED, Row, highlighted, on_ranked
+from hierbench.leaderboard.statistics import Row, highlighted, on_ranked
 
 
 def rank(
@@ -22,7 +22,7 @@ def rank(
         planned: number of seeds in the dataset's recipe; None takes the number that most rows have planned.
         columns: of the table.
     """
-    counted = [row for row in rows if row.runs and not row.scored and row.verdict not in UNRANKED]
+    counted = [row for row in rows if row.runs and not row.scored and row.is_ranked]
     if planned is None:
         counts = Counter(row.planned for row in counted)
         planned = max(counts, key=lambda number: (counts[number], number), default=0)

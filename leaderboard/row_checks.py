@@ -6,6 +6,7 @@ from typing import Any
 
 from hierbench.runs.findings import NOT_FINISHED, Finding
 from hierbench.runs.record import Record, Records
+from hierbench.runs.state import State
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
 OF_ONE_RUN = ("time", "data", "features", "threads", "commit", "changed")  # besides the versions and the machine
@@ -50,7 +51,7 @@ def _check_row(row: Sequence[Record], known: Records) -> Finding:
     if missing:
         finding.reject(seeds_missing(missing, seeds[-1] + 1))
     for record in row:
-        if record.state == "unfinished":
+        if record.state == State.UNFINISHED:
             finding.note(f"seed {record.job.seed} {NOT_FINISHED}")
     done = [record for record in row if environment_of(record)]
     environments = _by_environment(done, lambda record: repr(environment_of(record)))

@@ -8,32 +8,22 @@ from typing import Any
 
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.record import Record, Records, differing_params
+from hierbench.runs.state import State, weakest
 from hierbench.utils.text import one_line
 
-# From the strongest to the weakest, and how a legend says it of a number of runs.
-VERDICTS: dict[str, str] = {
-    "reproduced": "trained again",
-    "recomputed": "recomputed from predictions",
-    "recorded": "as recorded",
-    "claimed": "claimed",
-}
 
-
-def verdict_of(ids: Sequence[str], records: Records) -> str:
-    """Return the weakest state of a row's finished runs, "" where it has none."""
+def state_of(ids: Sequence[str], records: Records) -> State | None:
+    """Return the weakest state of a row's finished runs, None where it has none."""
     if any(run_id in records.apart for run_id in ids):
-        return "rejected"
-    there = {record.state for run_id in ids if (record := records.get(run_id)) is not None}
-    return next((verdict for verdict in reversed(VERDICTS) if verdict in there), "")
+        return State.REJECTED
+    return weakest(record.state for run_id in ids if (record := records.get(run_id)) is not None and record.done)
 
 
 def evidence_of(rows: Sequence[Row], records: Records) -> str:
     """Return how many runs of a table have which state, "" where there are none."""
     there = [record for row in rows for run_id in row.runs if (record := records.get(run_id)) is not None]
-    counts = Counter[str]("rejected" if record.state == "damaged" else record.state for record in there)
-    said = [f"{counts[verdict]} {how}" for verdict, how in VERDICTS.items() if counts[verdict]]
-    if counts["rejected"]:
-        said.append(f"{counts['rejected']} rejected and not counted")
+    counts = Counter(record.state.words for record in there if record.state != State.UNFINISHED)
+    said = [f"{counts[words]} {words}" for words in dict.fromkeys(state.words for state in State) if counts[words]]
     first, _, rest = (said[0] if said else "").partition(" ")
     return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *said[1:]]) if said else ""
 
@@ -83,7 +73,7 @@ def rows_of(records: Sequence[Record], known: Records) -> list[Row]:
             runs=ids,
             tuning=known.budget_of(runs[0]),
             seeds=tuple(finished),
-            verdict=verdict_of(ids, known),
+            state=state_of(ids, known),
         )
         rows.append(row)
     methods: dict[str, set[str]] = {}

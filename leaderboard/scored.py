@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec, Spec
-from hierbench.leaderboard.rows import cells_of, verdict_of
+from hierbench.leaderboard.rows import cells_of, state_of
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.text import one_line
@@ -70,5 +70,5 @@ def _row(name: str, group: Sequence[Record], records: Records) -> Row:
         metrics=cells,
         runs=ids,
         scored=True,
-        verdict=verdict_of(ids, records),
+        state=state_of(ids, records),
     )

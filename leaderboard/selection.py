@@ -10,6 +10,7 @@ from hierbench.config.sections import FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Record, Records
+from hierbench.runs.state import State
 from hierbench.utils.errors import UserError, unknown_name
 
 SHOWN = 6  # runs listed in an error
@@ -126,9 +127,9 @@ def _spec_of(record: Record) -> Spec:
 
 def _finished(record: Record) -> Record:
     what = f"run {record.id[:12]} ({record.label})"
-    if record.state == "rejected":
+    if record.state == State.REJECTED:
         raise UserError(f"{what} is rejected: hierbench verify {record.folder.parent} says why")
-    if record.state == "damaged":
+    if record.state == State.DAMAGED:
         again = "hierbench run quarantines it and computes it again"
         raise UserError(f"{what} is damaged ({', '.join(record.damaged)}); {again}")
     if not record.done:

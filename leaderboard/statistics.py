@@ -10,12 +10,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.runs.state import State
 
 METRICS = tuple(column.name for column in PAPER)
 AXES = ("mistake_severity", "top1")  # of the picture that shows a table at a glance
 TOLERANCE = Decimal("0.05")  # of competitive mistake severity
 CONFIDENCE = 0.95
-UNRANKED = ("claimed", "rejected")  # verdicts of rows that are shown and never ranked
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,12 @@ class Row:
     citation: dict[str, str] | None = None
     seeds: Sequence[int] = ()  # of the finished runs, in the order of the cells' values
     lacking: Sequence[int] = ()  # seeds of the table that it has not: it is not ranked
-    verdict: str = ""  # the weakest of its runs, where they were verified: recomputed, claimed, ...
+    state: State | None = None  # the weakest of its finished runs
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether its runs may be ranked: none is claimed or rejected."""
+        return self.state is None or self.state.is_ranked
 
 
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
@@ -59,7 +64,7 @@ def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     nothing here follows from.
     """
     ours = [row for row in rows if not row.scored and row.citation is None]
-    return [row for row in ours or rows if not row.lacking and row.verdict not in UNRANKED]
+    return [row for row in ours or rows if not row.lacking and row.is_ranked]
 
 
 def front_of(rows: Sequence[Row]) -> list[Row]:

@@ -12,6 +12,7 @@ from hierbench.data.prepared import Prepared, digest_of, find
 from hierbench.execution.plan import make_plan
 from hierbench.metrics import Tally
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
+from hierbench.runs.state import State
 from hierbench.training.results import write_result
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -99,4 +100,6 @@ def without(root, ids):
     from hierbench.runs.reading import read_records
 
     records = read_records(root)
-    return replace(records, found={one.id: replace(one, state="rejected") if one.id in ids else one for one in records})
+    return replace(
+        records, found={one.id: replace(one, state=State.REJECTED) if one.id in ids else one for one in records}
+    )

@@ -3,10 +3,11 @@
 import json
 
 from hierbench.runs.record import Record
+from hierbench.runs.state import State
 
 
 def _record(run):
-    return Record(run.folder, "recorded", status=run.status)
+    return Record(run.folder, State.RECORDED, status=run.status)
 
 
 def spec_of(run):

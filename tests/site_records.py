@@ -15,6 +15,7 @@ from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.reading import read_records
 from hierbench.runs.requests import read_requests, record_request
+from hierbench.runs.state import State
 from hierbench.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,4 +129,4 @@ def hostile_folder(folder):
 def as_recorded(folder):
     """The records of a folder as if their predictions were here."""
     found = read_records(folder)
-    return replace(found, found={record.id: replace(record, state="recorded") for record in found})
+    return replace(found, found={record.id: replace(record, state=State.RECORDED) for record in found})

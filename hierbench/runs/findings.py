@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from hierbench.config.spec import DatasetSpec
-from hierbench.runs.record import Record, State
+from hierbench.runs.record import Record
+from hierbench.runs.state import State
 from hierbench.utils.text import one_line
 
-# From the strongest to the weakest; "unfinished" runs have no result, and "consistent" is said of rows and tables.
-Verdict = Literal["reproduced", "recomputed", "claimed", "consistent", "unfinished", "rejected"]
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "recomputed", "claimed", "unfinished", "rejected")
+# Of a run that was verified; what is damaged is rejected.
+VERIFIED = tuple(state for state in State if state not in (State.RECORDED, State.DAMAGED))
 CAVEAT = (
     "Not known from any record: whether images of the test split were seen in training, how long hyperparameters were "
     "searched for, and, of what was not trained again, whether the predictions are of the training that the spec "
@@ -35,6 +35,7 @@ class Finding:
     Attributes:
         label: its name for people.
         id: of the run; "" for a row or table.
+        state: of the run; of a row or table, "rejected" or None.
         reasons: why it is rejected; empty unless it is.
         notes: what a reader must know and no reason to reject it.
         runs: of a row, the ids of its runs.
@@ -42,7 +43,7 @@ class Finding:
 
     label: str
     id: str = ""
-    verdict: Verdict = "consistent"
+    state: State | None = None
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
@@ -50,11 +51,11 @@ class Finding:
     @property
     def rejected(self) -> bool:
         """Whether there is a reason to reject it."""
-        return self.verdict == "rejected"
+        return self.state == State.REJECTED
 
     def reject(self, reason: str) -> None:
         """Add a reason, once."""
-        self.verdict = "rejected"
+        self.state = State.REJECTED
         if reason not in self.reasons:
             self.reasons.append(reason)
 
@@ -72,7 +73,12 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
         own = {"id": self.id} if self.id else {}
-        said = {"label": self.label, "verdict": self.verdict, "reasons": self.reasons, "notes": self.notes}
+        said = {
+            "label": self.label,
+            "verdict": self.state or "consistent",
+            "reasons": self.reasons,
+            "notes": self.notes,
+        }
         return {**own, **said, **({"runs": self.runs} if self.runs else {})}
 
 
@@ -119,14 +125,14 @@ class RunFinding(Finding):
     @classmethod
     def of(cls, record: Record) -> Self:
         """Return the finding of a run to be checked; what is recorded is claimed until it is computed again."""
-        verdict: Verdict = "rejected" if record.findings else "claimed"
-        verdict = "unfinished" if record.state == "unfinished" else verdict
-        return cls(record.label, record.id, verdict, [*record.findings], [*record.notes], record=record)
+        state = State.REJECTED if record.findings else State.CLAIMED
+        state = State.UNFINISHED if record.state == State.UNFINISHED else state
+        return cls(record.label, record.id, state, [*record.findings], [*record.notes], record=record)
 
     def as_record(self) -> Record:
         """Return the record with what was found of it."""
-        assert self.verdict != "consistent", "said of rows and tables"
-        state: State = "damaged" if self.record.damaged else self.verdict
+        assert self.state is not None
+        state = State.DAMAGED if self.record.damaged else self.state
         return replace(self.record, state=state, findings=tuple(self.reasons), notes=tuple(self.notes))
 
     @property
@@ -163,8 +169,8 @@ class Report:
         return frozenset(run.id for run in self.runs if run.rejected)
 
     def counts(self) -> dict[str, int]:
-        """Return how many runs have each verdict."""
-        return {verdict: sum(run.verdict == verdict for run in self.runs) for verdict in VERDICTS}
+        """Return how many runs have each state."""
+        return {state.value: sum(run.state == state for run in self.runs) for state in VERIFIED}
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""

@@ -21,8 +21,9 @@ from pydantic_core import from_json
 from hierbench.config.scored import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, Spec, digest_of
 from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
-from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, State, is_number, spec_of_row
+from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, is_number, spec_of_row
 from hierbench.runs.requests import LARGEST, oldest_first, read_requests
+from hierbench.runs.state import State
 from hierbench.runs.store import RUN_ID, run_names
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
 
@@ -89,7 +90,7 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
     found: dict[str, Any] = {"folder": folder}
     parse = _strict if received else _fast
     findings, notes, damaged = list[str](), list[str](), list[str]()
-    state: State = "rejected"
+    state = State.REJECTED
     try:
         if folder.is_symlink() or not folder.is_dir():
             damaged.append("spec.json")
@@ -103,17 +104,17 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
             notes.append(f"made by version {found['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
         found["status"] = status = _status_of(folder, damaged, parse)
         if status["state"] != "done":
-            state, why = "unfinished", status.get("error")
+            state, why = State.UNFINISHED, status.get("error")
             notes.append(f"{status['state']}: {why}" if why else status["state"])
         else:
             files, wrong = read_files(folder, status["files"], read_predictions=received)
             findings += wrong.values()
             damaged += wrong
-            record = Record(state="rejected", **found)
+            record = Record(state=State.REJECTED, **found)
             findings += _lacking(record)
             if not damaged:
                 found |= _contents(record, files, findings, parse)
-            state = "recorded" if _has_evidence(record) else "claimed"
+            state = State.RECORDED if _has_evidence(record) else State.CLAIMED
     except _ProblemError as problem:
         findings.append(str(problem))
         if "status" not in found:
@@ -125,9 +126,9 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
                 ):
                     damaged.append("spec.json")
     if damaged:
-        state = "damaged"
+        state = State.DAMAGED
     elif findings:
-        state = "rejected"
+        state = State.REJECTED
     return Record(state=state, findings=tuple(findings), notes=tuple(notes), damaged=tuple(damaged), **found)
 
 

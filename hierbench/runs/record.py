@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.hierarchy.tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.requests import Request, budget_of, budgets_of, only_ablated
+from hierbench.runs.state import State
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
@@ -27,11 +28,6 @@ from hierbench.utils.text import one_line
 
 COMPACT = "predictions-compact.npz"  # see `hierbench.runs.compact`
 OF_ONE = ("seed", "base")  # what differs between the specs of a row
-# From the strongest to the weakest. "recorded": an own run, whose files are those that it wrote; "recomputed": its
-# metrics were computed again here; "reproduced": it was trained again; "claimed": nothing here gives its metrics.
-State = Literal["reproduced", "recomputed", "recorded", "claimed", "unfinished", "damaged", "rejected"]
-FINISHED: tuple[State, ...] = ("reproduced", "recomputed", "recorded", "claimed")
-Verdict = Literal["verified", "claimed", "rejected"]
 LARGEST_METRIC = 1e9  # of any recorded number
 
 
@@ -41,7 +37,7 @@ class Record:
 
     Attributes:
         folder: that it was read from.
-        state: of the run; only the first three are ranked.
+        state: how far its numbers are to be trusted.
         spec: of a job; None for scored predictions, and where it cannot be read.
         scored: of predictions made elsewhere.
         row: what the specs of its row have in common, as JSON; "" without a spec.
@@ -73,14 +69,7 @@ class Record:
     @property
     def done(self) -> bool:
         """Whether it has a result that counts."""
-        return self.state in FINISHED
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """What its state amounts to, None where it is not finished."""
-        if self.state in ("reproduced", "recomputed", "recorded"):
-            return "verified"
-        return "claimed" if self.state == "claimed" else None if self.state == "unfinished" else "rejected"
+        return self.state.is_finished
 
     @property
     def label(self) -> str:

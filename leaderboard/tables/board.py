@@ -21,7 +21,6 @@ CITED = (
     "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
     "ranked nor counted as runs; in place of a number of runs it is said what each is the mean of."
 )
-MARKED = {"claimed": "claimed", "rejected": "not ranked"}  # verdicts that are said beside a row's number of runs
 
 
 def board_table(board: Board) -> Table:
@@ -117,7 +116,7 @@ def seeds(row: Row) -> str:
     if row.citation is not None:
         return row.citation["sample"]
     number = f"{row.n} of {row.planned}" if row.n < row.planned else str(row.n)
-    return f"{number}, {MARKED[row.verdict]}" if row.verdict in MARKED else number
+    return f"{number}, {row.state.mark}" if row.state and row.state.mark else number
 
 
 def lacking(row: Row) -> str:
@@ -140,7 +139,7 @@ def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
     authors the columns sample and source.
     """
     metrics, cited = [column.name for column in board.shown], bool(cited_sources(board))
-    verified = any(row.verdict for row in board.rows)
+    verified = any(row.state for row in board.rows)
     return [
         {
             **named(row),
@@ -150,7 +149,7 @@ def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
             **({"lacking": " ".join(map(str, row.lacking))} if board.seeds else {}),
             **metric_columns(row, metrics, arrows if board.seeds else None),
             **({name: (row.citation or {}).get(name) for name in ("sample", "source")} if cited else {}),
-            **({"verdict": row.verdict} if verified else {}),
+            **({"verdict": row.state or ""} if verified else {}),
         }
         for row in board.rows
     ]

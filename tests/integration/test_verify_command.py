@@ -27,7 +27,7 @@ def test_retrained_runs_are_reproduced_and_forged_ones_are_not(cli, data_dir, tm
     shutil.copytree(data_dir / "prepared", tmp_path / "data/prepared")
     cli(tmp_path, *RUN).ok()
     content = json.loads(cli(tmp_path, "verify", "runs", "--retrain", "1", "--json").ok().out)
-    again = [run for run in content["folders"][0]["runs"] if run["verdict"] == "reproduced"]
+    again = [run for run in content["folders"][0]["runs"] if run["verdict"] == "retrained"]
     assert all(run["notes"] == ["trained again: bitwise the same"] for run in again)
     labels = sorted(run["label"] for run in again)  # with what is re-ranked, if that was drawn
     assert [label.split()[0] for label in labels] in (["ce"], ["ce", "crm"])
@@ -38,7 +38,7 @@ def test_retrained_runs_are_reproduced_and_forged_ones_are_not(cli, data_dir, tm
         shutil.copytree(run.folder, tmp_path / "claims" / run.folder.name, ignore=shutil.ignore_patterns("*.npz"))
     shutil.copytree(tmp_path / "claims", tmp_path / "reranked")
     done = cli(tmp_path, "verify", "claims", "--retrain", "9").ok()
-    assert "claims: 4 runs: 4 reproduced" in done.out
+    assert "claims: 4 runs: 4 retrained" in done.out
 
     # A re-ranked run whose record claims better ranks than its base gives: without scores, nothing else tells.
     crm = next(run for run in Store(tmp_path / "reranked").runs() if spec_of(run)["method"]["name"] == "crm")

@@ -13,6 +13,7 @@ import pytest
 from hierbench.config.spec import DatasetSpec
 from hierbench.runs.mlflow_mirror import Mirror, page_of_runs
 from hierbench.runs.record import Record
+from hierbench.runs.state import State
 from hierbench.utils.processes import this_machine
 
 
@@ -91,7 +92,7 @@ def record(tmp_path):
     (tmp_path / "job").mkdir()
     (tmp_path / "job/spec.json").write_text("{}")
 
-    def made(state="recorded", base=None):
+    def made(state=State.RECORDED, base=None):
         method = SimpleNamespace(name="ce")
         spec = SimpleNamespace(
             content=lambda: {"seed": 0}, label="x", method=method, type="type-I", dataset=dataset, base=base
@@ -160,7 +161,7 @@ def test_a_kill_while_the_child_is_made_leaves_no_second_one(tmp_path, server, r
 
 def test_a_failed_job_is_written_at_each_attempt(tmp_path, server, record):
     for _ in range(2):
-        mirror(tmp_path, []).write(record("unfinished"), "x")
+        mirror(tmp_path, []).write(record(State.UNFINISHED), "x")
     assert server.runs == {"run-0": "FAILED", "run-1": "FAILED"}
 
 

@@ -156,9 +156,9 @@ def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_t
     found, report = opened.board, opened.report
     rows = {row.method: row for row in found.rows}
     assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-II"]
-    assert found.seeds == (0, 1, 2) and rows["ce"].verdict == "rejected"
+    assert found.seeds == (0, 1, 2) and rows["ce"].state == "rejected"
     assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking
-    assert rows["soft_labels"].verdict == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking
+    assert rows["soft_labels"].state == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking
     for row in (rows["ce"], rows["soft_labels"]):
         assert not row.competitive and not any(cell.best for cell in row.metrics.values())
     assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))

@@ -25,6 +25,7 @@ from hierbench.runs.requests import (
     record_request,
     without_paths,
 )
+from hierbench.runs.state import State
 from hierbench.runs.store import Store
 from hierbench.sharing import pictures
 from hierbench.utils.errors import UserError
@@ -187,7 +188,7 @@ def test_what_a_table_is_of(planned, tmp_path):
     runs |= planned("soft_labels", "train.epochs=2")
 
     def chosen(*asked, wanted=None, unfinished=()):
-        state = {run_id: "unfinished" if run_id in unfinished else "recorded" for run_id in runs}
+        state = {run_id: State.UNFINISHED if run_id in unfinished else State.RECORDED for run_id in runs}
         started = {two: {"started": 1.0}, three: {"started": 2.0}}
         records = [replace(one, state=state[one.id], status=started.get(one.id, {})) for one in read_records(tmp_path)]
         found, _, left_out = choose(records, asked, wanted)

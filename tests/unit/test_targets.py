@@ -15,6 +15,7 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import digest_of_targets
 from hierbench.runs.findings import RunFinding
 from hierbench.runs.record import Record
+from hierbench.runs.state import State
 from hierbench.sharing.verification.cross_checks import check_targets, expected_sizes, shipped_targets, shipped_trees
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published"
@@ -62,7 +63,7 @@ def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, whole
     spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, label="r")
     splits = {"test": 1920 if whole else 384}
     environment = {"data": {"splits": splits, "remark": "" if whole else "not the whole dataset"}}
-    one = RunFinding.of(Record(Path("r"), "recorded", spec=spec, result={"test": {}}, environment=environment))
+    one = RunFinding.of(Record(Path("r"), State.RECORDED, spec=spec, result={"test": {}}, environment=environment))
     one.targets = shipped_targets()["shapes", "class" if dropped else "", ""][1] if right else "0" * 64
     check_targets([one])
     assert one.rejected == (not right and whole)

@@ -47,7 +47,7 @@ class Tampered(Folder):
     def rejected(self, run, *parts):
         """The finding of a run, after checking that it is rejected, and why."""
         found = self.of(run)
-        assert found.verdict == "rejected", found
+        assert found.state == "rejected", found
         assert all(any(part in reason for reason in found.reasons) for part in parts), found.reasons
         return found
 
@@ -73,7 +73,7 @@ def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, publis
     for tampered, verdict in ((runs, "recomputed"), (published, "claimed")):
         before = {path: path.stat().st_mtime_ns for path in tampered.path.parent.rglob("*")}
         report = tampered.report()
-        assert [run.verdict for run in report.runs] == [verdict] * 9
+        assert [run.state for run in report.runs] == [verdict] * 9
         assert not any(one.reasons or one.notes for one in (*report.runs, *report.rows))
         (table,) = report.tables
         # Of one whose predictions are not here, its table and pages say more than follows from what is.
@@ -94,7 +94,7 @@ def test_the_tables_that_the_project_publishes_are_what_their_records_give(tmp_p
     for name, report in reports.items():
         num = len(list((SHIPPED.parent / name).glob("*/spec.json")))
         assert not report.num_rejected and report.counts()["recomputed"] == num
-        assert [(table.verdict, table.notes) for table in report.tables] == [("consistent", [])]
+        assert [(table.state, table.notes) for table in report.tables] == [(None, [])]
         notes = [note for run in report.runs for note in run.notes if not note.startswith("other code: ")]
         assert len(notes) == num  # its tree is found, and values are checked
         digest_ships = any(dataset == images_of(name) for dataset, _, _ in shipped_targets())
@@ -110,7 +110,7 @@ def test_requests_that_cannot_be_read_cost_a_note_and_not_the_table(tmp_path):
     (tmp_path / name / "requests.jsonl").mkdir()
     (report,) = verify([tmp_path / name], tmp_path)
     assert report.num_rejected == 0 and "not a regular file; it is ignored" in report.notes[0]
-    assert report.tables[0].verdict == "consistent"
+    assert report.tables[0].state is None
 
 
 def test_the_best_seed_copied_over_all_in_another_file_that_ranks_alike(runs, shapes):
@@ -164,7 +164,7 @@ EDITS = (
     (".json", '"shapes"', '"/etc/x.toml"', f"{AGAIN}shapes.json: dataset: '/etc/x.toml' is the name of a file"),
     (".json", '"top1"', '"top2"', f"{AGAIN}unknown metric 'top2'"),
     (".md", "Evidence: ", "Evidence: 99.2 by an independent laboratory, ", f"shapes.md{OTHER}"),
-    (".csv", ",recomputed", ",reproduced", f"shapes.csv{OTHER}"),
+    (".csv", ",recomputed", ",retrained", f"shapes.csv{OTHER}"),
     (".tex", "not the whole dataset", "the whole dataset", "shapes.tex says other settings than the records: "),
     (".md", ".+", "", "shapes.md is missing"),
     (".csv", ".+", "", ""),
@@ -197,7 +197,7 @@ def test_scored_ranks_are_recomputed_and_their_digest_compared(runs, shapes, cli
     options = ("--dataset", "shapes", "--runs", runs.path, "--data-dir", runs.data_dir, "--resamples", "0")
     cli(tmp_path, "score", "five.npz", *options).ok()
     (run,) = (run for run in Store(runs.path).runs() if spec_of(run).get("kind") == "scored")
-    assert runs.of(run).verdict == "recomputed"
+    assert runs.of(run).state == "recomputed"
     copy = Run(shutil.copytree(run.folder, run.folder.with_name("f" * 64)))
     runs.rejected(copy, "its folder is not named after its spec")
     np.savez(run.folder / "predictions.npz", classes=ranked[:, ::-1], targets=targets)
@@ -249,7 +249,7 @@ def test_tuning_budgets_and_unfinished_seeds_are_named(runs):
     run.set_status("failed", error="out of memory")
     report = runs.report()
     found = runs.of(run, report)
-    assert (found.verdict, found.notes) == ("unfinished", ["failed: out of memory"])
+    assert (found.state, found.notes) == ("unfinished", ["failed: out of memory"])
     notes = {row.label: row.notes for row in report.rows}
     assert "seed 2 is not finished" in notes["shapes flamingo type-I"]
     assert "its runs have several tuning budgets: 6 x 3, 9 x 3" in notes["shapes ce type-I"]

@@ -13,8 +13,9 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.findings import VERDICTS, Finding, Report
+from hierbench.runs.findings import Finding, Report
 from hierbench.runs.reading import read_records
+from hierbench.runs.state import State, weakest
 from hierbench.sharing.verification.checked import checked_board, checked_records
 from hierbench.sharing.verification.tables import GivenTable, protocol_of, values_are_kept
 from hierbench.utils.errors import UserError
@@ -58,8 +59,8 @@ class Table:
 
     def verdict_of(self, row: Row) -> str:
         """Return the weakest verdict of a row's runs, "" for a row without any."""
-        found = [self.runs[run].verdict for run in row.runs if run in self.runs]
-        return row.verdict or max(found, key=VERDICTS.index, default="")
+        found = (self.runs[run].state for run in row.runs if run in self.runs)
+        return row.state or weakest(filter(None, found)) or ""
 
     @property
     def rejected(self) -> list[Finding]:
@@ -103,7 +104,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> Table:
         board, trouble = Board(dataset, protocol, "height", (), records=records), told(str(error))
     runs = [without_paths(run) for run in report.runs]
     others = {record.id for record in read_records(root)} - {run.id for run in runs}
-    runs += [Finding(name, name, "rejected", [NOT_OF_IT]) for name in sorted(others)]
+    runs += [Finding(name, name, State.REJECTED, [NOT_OF_IT]) for name in sorted(others)]
     rows, tables = (list(map(without_paths, findings)) for findings in (report.rows, report.tables))
     return Table(dataset, folder, root, board, Report(root, runs, rows, tables), trouble)
 

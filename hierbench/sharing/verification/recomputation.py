@@ -23,6 +23,7 @@ from hierbench.runs.findings import Facts, RunFinding
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.record import Record
 from hierbench.runs.scored import record_of
+from hierbench.runs.state import State
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 
@@ -115,7 +116,7 @@ def recompute(finding: RunFinding, tree: Hierarchy, known: Targets) -> Ranks | N
     if finding.record.spec is not None and not drops and recorded_num != len(targets):
         finding.reject(f"it predicts {len(targets)} examples, and its environment has {recorded_num} test images")
     if not finding.rejected:
-        finding.verdict = "recomputed"
+        finding.state = State.RECOMPUTED
     return found
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from hierbench.runs.findings import CAVEAT, LONGEST, TARGETS_ALONE, VERDICTS, Finding, Report, RunFinding
+from hierbench.runs.findings import CAVEAT, LONGEST, TARGETS_ALONE, VERIFIED, Finding, Report, RunFinding
 from hierbench.runs.record import differing_params
+from hierbench.runs.state import State
 from hierbench.utils.files import as_json_text
 from hierbench.utils.text import one_line
 
@@ -29,15 +30,15 @@ def _lines(report: Report) -> Iterator[str]:
     counts = ", ".join(f"{num} {verdict}" for verdict, num in report.counts().items() if num)
     runs = "1 run" if len(report.runs) == 1 else f"{len(report.runs)} runs"
     yield f"{one_line(str(report.folder))}: {runs}: {counts}"
-    width = max(len(verdict) for verdict in VERDICTS)
+    width = max(map(len, VERIFIED))
     differing = differing_params(run.record for run in report.runs if isinstance(run, RunFinding))
     for run in report.runs:
         said = _short(f"{run.label}, {differing[run.id]}" if run.id in differing else run.label)
-        yield from _of(run, f"{run.verdict:{width}}  {said} ({run.id[:12]})", width)
+        yield from _of(run, f"{run.state or '':{width}}  {said} ({run.id[:12]})", width)
     for kind, findings in (("row", report.rows), ("table", report.tables)):
         for finding in findings:
             if finding.reasons or finding.notes or kind == "table":
-                shown = finding.verdict if finding.rejected else ""
+                shown = State.REJECTED if finding.rejected else ""
                 yield from _of(finding, f"{shown:{width}}  {kind} {_short(finding.label)}", width)
     if alone := sum(TARGETS_ALONE in run.notes for run in report.runs):
         yield f"{alone} run{'s' if alone > 1 else ''}: {TARGETS_ALONE}"

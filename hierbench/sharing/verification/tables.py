@@ -18,7 +18,6 @@ from hierbench.leaderboard.columns import PAPER, Column, column_of, further
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.measured import counted_runs, with_columns
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import VERDICTS
 from hierbench.leaderboard.settings import OF_RECIPE
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.table import Table
@@ -26,6 +25,7 @@ from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.findings import Finding
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.record import Records
+from hierbench.runs.state import ORDER, State
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.page import table_page
 from hierbench.sharing.place import PAGES, SUFFIXES
@@ -33,7 +33,7 @@ from hierbench.sharing.received import Received
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_text
 
-STRENGTH = {verdict: place for place, verdict in enumerate(VERDICTS)}
+NAMED = {state.value: state for state in State}
 CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 
 
@@ -206,7 +206,8 @@ def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
 def _with_rejected(records: Records) -> Records:
     """Return the records with those that are rejected as finished ones: a table's values are compared all the same."""
     found = {
-        one.id: replace(one, state="recorded") if one.state == "rejected" and one.result else one for one in records
+        run.id: replace(run, state=State.RECORDED) if run.state == State.REJECTED and run.result else run
+        for run in records
     }
     return replace(records, found=found)
 
@@ -245,19 +246,22 @@ def _text_of(page: Path) -> str | None:
         return None
 
 
+def _strength(state: State | None) -> int:
+    return len(ORDER) if state is None else ORDER.index(state)
+
+
 def _as_claimed(given: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
     """Return a board with the verdicts that a table claims, and so ranked, after noting where what is here shows less.
 
     Whoever made it may have had predictions, or have trained runs again.
     """
-    claims: dict[object, str] = {row.runs: row.verdict for row in given.rows}
-    claims |= {tuple(row.runs): row.verdict for row in board.rows if row.verdict == "rejected"}
-    rows = [replace(row, verdict=claims.get(tuple(row.runs), row.verdict)) for row in board.rows]
+    claims: dict[object, State | None] = {row.runs: NAMED.get(row.verdict) for row in given.rows}
+    claims |= {tuple(row.runs): row.state for row in board.rows if row.state == State.REJECTED}
+    rows = [replace(row, state=claims.get(tuple(row.runs), row.state)) for row in board.rows]
     less = [
         row.title
         for row, here in zip(rows, board.rows, strict=True)
-        if STRENGTH.get(here.verdict, len(STRENGTH)) > STRENGTH.get(row.verdict, len(STRENGTH))
-        or here.verdict == "claimed" != row.verdict
+        if _strength(here.state) > _strength(row.state) or here.state == State.CLAIMED != row.state
     ]
     if less and published:
         finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")

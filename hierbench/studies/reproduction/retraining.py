@@ -23,6 +23,7 @@ from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.job import Job
 from hierbench.runs.reading import read_record
 from hierbench.runs.record import Record
+from hierbench.runs.state import State
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 
@@ -148,6 +149,6 @@ def _train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Instal
         odd = [f"{name} is {old}, trained again {new}" for name, (old, new) in compared.metrics.items() if old != new]
         finding.reject(f"trained again {where}: {'; '.join(odd) or 'its predictions are not bitwise the same'}")
         return
-    finding.verdict = "reproduced"
+    finding.state = State.RETRAINED
     same = "bitwise the same" if compared.verdict == "bitwise" else f"{where}: within tolerance, not bitwise"
     finding.note(f"trained again{':' if compared.verdict == 'bitwise' else ''} {same}")

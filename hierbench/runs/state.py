@@ -1,0 +1,52 @@
+"""How far the numbers of a run are to be trusted: one ordered type, from which marks, legends and ranking follow."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """The state of a run, from the strongest to the weakest; a row has the weakest of its finished runs."""
+
+    RETRAINED = "retrained"  # trained again here with the same result
+    RECOMPUTED = "recomputed"  # metrics computed again here from its predictions
+    RECORDED = "recorded"  # of one's own folder: the files are those that the run wrote
+    CLAIMED = "claimed"  # finished, and nothing here gives its metrics
+    UNFINISHED = "unfinished"  # planned, running or failed
+    DAMAGED = "damaged"  # a file is not the one that the run wrote
+    REJECTED = "rejected"  # something in it cannot be
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a run has a result that is shown."""
+        return self in FINISHED
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether its row may be ranked."""
+        return self in RANKED
+
+    @property
+    def mark(self) -> str:
+        """What is said beside the number of runs of a row, "" where it is ranked."""
+        return {State.CLAIMED: "claimed", State.REJECTED: "not ranked"}.get(self, "")
+
+    @property
+    def words(self) -> str:
+        """How a legend says it of a number of runs."""
+        return {
+            State.RETRAINED: "trained again",
+            State.RECOMPUTED: "recomputed from predictions",
+            State.RECORDED: "as recorded",
+            State.DAMAGED: "rejected and not counted",
+            State.REJECTED: "rejected and not counted",
+        }.get(self, self.value)
+
+
+ORDER = tuple(State)
+RANKED = (State.RETRAINED, State.RECOMPUTED, State.RECORDED)
+FINISHED = (*RANKED, State.CLAIMED)
+
+
+def weakest(states: Iterable[State]) -> State | None:
+    """Return the weakest of some states, None of none."""
+    return max(states, key=ORDER.index, default=None)
