@@ -24,8 +24,8 @@ def run(
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.python.running import run_options
 
-    ended = run_options(options, tuned=tuned or tuned_file is not None, file=tuned_file, columns=asked_columns(metrics))
-    return ended.shown(options)
+    is_tuned = tuned or tuned_file is not None
+    return run_options(options, tuned=is_tuned, file=tuned_file, columns=asked_columns(metrics)).shown
 
 
 @command(

@@ -1,12 +1,10 @@
 """A command that trains, from its options to a plan that is run and mirrored in MLflow."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
 from hierbench.api.registry import Found
 from hierbench.config.options import Device, Options, is_path
@@ -24,7 +22,6 @@ from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.reading import read_record
 from hierbench.runs.record import Record
-from hierbench.runs.repair import is_finished
 from hierbench.runs.store import HistoryRow, Store
 from hierbench.training.fabric import resolve_precision
 from hierbench.utils.console import Meter, duration, say
@@ -32,7 +29,6 @@ from hierbench.utils.errors import UserError
 
 RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
 MOST_SEEDS = 1000  # also of a recipe
-Result = TypeVar("Result")
 
 
 class Session:
@@ -92,31 +88,6 @@ class Session:
             raise UserError(self.inputs.closed)
         self.recipe = with_sizes(self.recipe, self.inputs.prepared)
         return self.inputs
-
-    def carry_out(
-        self,
-        plan: list[Job],
-        what: str,
-        labels: Mapping[str, str],
-        finish: Callable[[Mirror], Result],
-    ) -> tuple[Result, list[str]]:
-        """Run what is not cached; return the result of `finish`, and a line for each job that failed.
-
-        Args:
-            plan: the jobs.
-            what: the name of the parent run in MLflow, before the time.
-            labels: {id: what users see}.
-            finish: called when all jobs have ended, with the mirror to attach its files to.
-        """
-        work = sum(work_of(job) for job in plan if not is_finished(job.spec, self.setting.store))
-        with redirect_stdout(sys.stderr), Execution(self, what, work) as execution:  # a method may print
-            execution.run(plan, labels)
-            result = finish(execution.mirror)  # after the progress bars, as it may show its own
-        store = Store(self.options.runs)
-        return result, [
-            f"failed: {labels[job_id]}: {error} ({store.run(job_id).folder}/status.json)"
-            for job_id, error in execution.failed.items()
-        ]
 
 
 class Execution:

@@ -11,12 +11,12 @@ from hierbench.config.overrides import override_of
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.python.board import Board, check_known, columns_of, whole
-from hierbench.studies.publishing import Ended
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:  # a repeated command does without PyTorch
     from hierbench.api.method import Configured, Method, PostHoc
+    from hierbench.studies.comparison import Ended
 
     AskedMethod = str | Path | Configured | Method | PostHoc | type[Method] | type[PostHoc]
 
@@ -30,7 +30,7 @@ def run_options(
     tuned: bool = False,
     file: Path | None = None,
     columns: Sequence[Column] = PAPER,
-) -> Ended:
+) -> "Ended":
     """Run what is missing of a comparison and return its leaderboard; see `hierbench.studies.comparison.compare`.
 
     PyTorch's random state and number of threads are afterwards as they were: a job may run in this process.
@@ -124,7 +124,7 @@ def run(
     file = None if isinstance(tuned, bool) else Path(tuned)
     ended = run_options(options, tuned=bool(tuned), file=file, columns=columns_of(metrics))
     assert ended.board is not None  # only a dry run has none
-    for line in ended.shown(options).said:
+    for line in ended.shown.said:
         say(line)
     return Board(ended.board, str(dataset), options.data_dir)
 

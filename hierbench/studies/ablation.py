@@ -1,69 +1,99 @@
 """`hierbench ablate`: the four variants of the paper's ablation, trained where missing, and their table."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
-from hierbench.execution.announce import announce
 from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.execution.plan import make_plan, with_params
-from hierbench.execution.scheduler import states
 from hierbench.execution.session import Session
 from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_of, ablation_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import asked_records
 from hierbench.leaderboard.table import Shown, Table
-from hierbench.runs.job import Job
+from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror
-from hierbench.runs.requests import asked_options, record_request
-from hierbench.studies.publishing import AGAIN
+from hierbench.studies.comparison import AGAIN
+from hierbench.studies.study import Study, carry_out
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 
 
 def ablate(options: Options) -> Shown:
     """Run what is missing and return the table; the exit code is 0, or 1 where a job failed."""
-    session = Session(options)
-    methods = _methods(session)
-    inputs, seeds = session.open(methods), session.num_seeds
-    recipe, runs = session.recipe, session.options.runs
-    models = partial(parameters_of, recipe, methods, session.types)
-    if inputs.prepared is None:
-        lines = [Line(variant.name, variant.type, seed, "blocked") for seed in range(seeds) for variant in VARIANTS]
-        announce(session, lines, models)
-        return Shown(None)
-    variants = plan_variants(recipe, inputs.prepared, methods, seeds, inputs.digest)
-    plan = [job for jobs in zip(*variants, strict=True) for job in jobs]  # seeds outermost: all rows fill evenly
-    names = {job.id: variant.name for variant, jobs in zip(VARIANTS, variants, strict=True) for job in jobs}
-    lines = lines_of_plan(plan, states(plan, session.store))
-    if not announce(session, [replace(line, method=names[line.id or ""]) for line in lines], models):
-        return Shown(None)
-    labels = {job.id: f"{names[job.id]} {job.spec.type} seed {job.spec.seed}" for job in plan}
+    return carry_out(Ablation(), options)
 
-    alone = [job.id for job in variants[VARIANTS.index(FRAME_ALONE)]]  # no row of a comparison, as all others are
-    record_request(session.store.root, "ablation", recipe.dataset, asked_options(session.options, seeds), alone)
 
-    def publish(mirror: Mirror) -> Table:
-        ids = [[job.id for job in jobs] for jobs in variants]
+class Ablation(Study):
+    """The variants of HAFrame's two losses and its frame."""
+
+    kind = "ablation"
+
+    def open(self, session: Session) -> None:
+        """Find the variants' methods."""
+        self.methods = _methods(session)
+        session.open(self.methods)
+
+    def plan(self, session: Session) -> list[Job]:
+        """Return the jobs of all variants, seeds outermost: all rows fill evenly."""
+        inputs = session.inputs
+        assert inputs.prepared is not None
+        self.variants = plan_variants(session.recipe, inputs.prepared, self.methods, session.num_seeds, inputs.digest)
+        named = zip(VARIANTS, self.variants, strict=True)
+        self.names = {job.id: variant.name for variant, jobs in named for job in jobs}
+        return [job for jobs in zip(*self.variants, strict=True) for job in jobs]
+
+    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
+        """Return a line per job, with the variant's name."""
+        if plan:
+            return [replace(line, method=self.names[line.id or ""]) for line in lines_of_plan(plan, state)]
+        seeds = range(session.num_seeds)
+        return [Line(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
+
+    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
+        """Count the parameters of the variants."""
+        return parameters_of(session.recipe, self.methods, session.types)
+
+    def title(self, session: Session) -> str:
+        """Return "ablation"."""
+        return "ablation"
+
+    def label(self, job: Job) -> str:
+        """Return the variant of a job, its type and seed."""
+        return f"{self.names[job.id]} {job.spec.type} seed {job.spec.seed}"
+
+    def asked(
+        self, session: Session, plan: Sequence[Job]
+    ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
+        """Return the jobs of the frame alone, which is no row of a comparison, as all others are."""
+        return {}, [job.id for job in self.variants[VARIANTS.index(FRAME_ALONE)]], {}
+
+    def table(self, session: Session, mirror: Mirror | None) -> Table:
+        """Return and write the paper's table of the ablation."""
+        recipe, runs = session.recipe, session.options.runs
+        ids = [[job.id for job in jobs] for jobs in self.variants]
         every = [job_id for group in ids for job_id in group]
         board = Board.of(session.options.dataset, asked_records(runs, every, AGAIN), every)
         table = ablation_table([(recipe.title, ablation_of(board, recipe.model.backbone, ids))])
-        file = runs / f"ablation-{recipe.dataset}.md"
-        write_text(file.with_suffix(".json"), render(table, "json"))
-        write_text(file, render(table))
-        mirror.attach(file)
+        if mirror is not None:
+            file = runs / f"ablation-{recipe.dataset}.md"
+            write_text(file.with_suffix(".json"), render(table, "json"))
+            write_text(file, render(table))
+            mirror.attach(file)
         return table
 
-    table, failures = session.carry_out(plan, "ablation", labels, publish)
-    tables = f"\ntables: {runs}/ablation-{recipe.dataset}.md and .json; runs: {runs}/<id>/"
-    return Shown(table, [tables, *failures], 1 if failures else 0)
+    def said(self, session: Session) -> list[str]:
+        """Return where the tables are."""
+        runs = session.options.runs
+        return [f"\ntables: {runs}/ablation-{session.recipe.dataset}.md and .json; runs: {runs}/<id>/"]
 
 
 def _methods(session: Session) -> list[Found]:

@@ -1,10 +1,10 @@
-"""The comparison behind `hierbench run`: plan, prepare, train, re-rank, and publish the leaderboard."""
+"""The comparison behind `hierbench run`: rows are trained and re-ranked where missing, and ranked in a leaderboard."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,33 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
-from hierbench.execution.announce import announce
-from hierbench.execution.dry_run import blocked_lines, lines_of_plan, parameters_of
+from hierbench.execution.dry_run import Line, blocked_lines, lines_of_plan, parameters_of
 from hierbench.execution.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
-from hierbench.execution.scheduler import planned, states
 from hierbench.execution.session import Session
-from hierbench.execution.standalone import show_commands
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
-from hierbench.runs.job import Job
-from hierbench.runs.mlflow_mirror import Mirror
-from hierbench.runs.requests import Budget, asked_options, record_request
-from hierbench.studies.publishing import Ended, publish_board
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.opening import asked_records
+from hierbench.leaderboard.table import Shown, Table
+from hierbench.leaderboard.tables.board import board_table
+from hierbench.runs.job import Job, State
+from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
+from hierbench.runs.requests import Budget, Kind
+from hierbench.studies.study import Study, carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
+from hierbench.utils.files import write_text
+
+AGAIN = "; remove its folder to train it again"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A comparison's leaderboard, None where nothing was to run, as in a dry run; and what is shown of it."""
+
+    board: Board | None
+    shown: Shown
 
 
 def compare(
@@ -42,45 +56,99 @@ def compare(
         file: holds them; None for those in the runs folder and those shipped.
         columns: of the leaderboard.
     """
-    session = Session(options)
-    with redirect_stdout(sys.stderr):
-        methods, broken = find_methods(names_asked(options))
-    tuned_by = tuned_params(session, methods, file) if tuned else {}
-    inputs, types, seeds = session.open(methods, may_be_closed=True), session.types, session.num_seeds
-    recipe, prepared = session.recipe, inputs.prepared
-    if prepared is not None:
-        check_columns(columns, prepared.hierarchy(recipe.distance))
-    params = {key: entry.params for key, entry in tuned_by.items()}
-    plan = [] if prepared is None else make_plan(recipe, prepared, methods, types, seeds, inputs.digest, params)
-    state = states(plan, session.store)
-    if inputs.closed and (options.plan_only or set(state.values()) != {"cached"}):
-        raise UserError(inputs.closed)
-    lines = lines_of_plan(plan, state) if plan else blocked_lines(methods, types, seeds)
-    trained = list(with_bases(methods).values())
-    if not announce(session, lines, partial(parameters_of, recipe, trained, types)):
-        return Ended()
-    if inputs.closed:
-        say(f"warning: {inputs.closed}; the table is not written there")
-        return replace(publish_board(session.options, _shown(plan), columns), broken=broken)
-    more = {"tuned": {f"{method}:{kind}": entry.params for (method, kind), entry in tuned_by.items()}} if tuned else {}
-    record_request(
-        session.store.root,
-        "comparison",
-        recipe.dataset,
-        asked_options(session.options, seeds, **more),
-        [job.id for job in plan],
-        _budgets(plan, tuned_by),
-    )
-    if session.options.plan_only:
-        planned(plan, session.store, say)
-        show_commands(plan, state, session.setting, as_json=session.options.as_json)
-        return Ended(broken=broken)
-    ended = carry_out(session, plan, columns)
-    return replace(ended, broken=broken)
+    study = Comparison(columns, tuned, file)
+    shown = carry_out(study, options)
+    return Ended(study.board, shown._replace(code=1) if study.num_broken and not options.dry_run else shown)
 
 
-def _shown(plan: Sequence[Job]) -> list[str]:
-    return [job.id for job in plan if job.shown]
+class Comparison(Study):
+    """Methods on types of models, by seed."""
+
+    kind: Kind | None = "comparison"
+
+    def __init__(self, columns: Sequence[Column], tuned: bool, file: Path | None) -> None:
+        self.columns, self.is_tuned, self.file = columns, tuned, file
+        self.board: Board | None = None
+        self.tuned: dict[tuple[str, FeatureType], Tuned] = {}
+
+    def open(self, session: Session) -> None:
+        """Find the methods and what tuning found of them; a runs folder that is closed may hold all runs."""
+        with redirect_stdout(sys.stderr):
+            self.methods, self.num_broken = find_methods(names_asked(session.options))
+        self.tuned = tuned_params(session, self.methods, self.file) if self.is_tuned else {}
+        prepared = session.open(self.methods, may_be_closed=True).prepared
+        if prepared is not None:
+            check_columns(self.columns, prepared.hierarchy(session.recipe.distance))
+
+    def plan(self, session: Session) -> list[Job]:
+        """Return a job for each method, type and seed, and for what they re-rank."""
+        inputs, params = session.inputs, {key: entry.params for key, entry in self.tuned.items()}
+        assert inputs.prepared is not None
+        plan = make_plan(
+            session.recipe, inputs.prepared, self.methods, session.types, session.num_seeds, inputs.digest, params
+        )
+        self.ids = [job.id for job in plan if job.shown]
+        if inputs.closed and (session.options.plan_only or set(self.states(session, plan).values()) != {"cached"}):
+            raise UserError(inputs.closed)
+        return plan
+
+    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
+        """Return a line per job, or per row and seed."""
+        if plan:
+            return lines_of_plan(plan, state)
+        return blocked_lines(self.methods, session.types, session.num_seeds)
+
+    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
+        """Count the parameters of what is trained."""
+        return parameters_of(session.recipe, list(with_bases(self.methods).values()), session.types)
+
+    def title(self, session: Session) -> str:
+        """Return the methods by name: a path reveals the user's folders, and MLflow may be shared."""
+        return ",".join(Path(name).stem if is_path(name) else name for name in names_asked(session.options))
+
+    def asked(
+        self, session: Session, plan: Sequence[Job]
+    ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
+        """Return what was tuned, the jobs, and the budgets of rows."""
+        tuned = {f"{method}:{kind}": entry.params for (method, kind), entry in self.tuned.items()}
+        return {"tuned": tuned} if self.is_tuned else {}, [job.id for job in plan], _budgets(plan, self.tuned)
+
+    def table(self, session: Session, mirror: Mirror | None) -> Table | None:
+        """Return the leaderboard of the runs; with a mirror it is also written, and attached there."""
+        options = session.options
+        board = Board.of(options.dataset, asked_records(options.runs, self.ids, AGAIN), self.ids)
+        if tuple(self.columns) != PAPER:
+            board = with_columns(board, self.columns, options.data_dir)
+        self.board, table = board, board_table(board)
+        if mirror is not None:
+            file = options.runs / f"leaderboard-{board.dataset}.md"
+            write_text(file.with_suffix(".json"), render(table, "json"))
+            write_text(file, render(table))
+            means = {
+                f"{column.name}/{row.type} {row.title}": mean
+                for column in board.columns
+                for row in board.rows
+                if column.name in row.metrics and (mean := row.metrics[column.name].mean) is not None
+            }
+            mirror.attach(file, means)
+        return table
+
+    def said(self, session: Session) -> list[str]:
+        """Return where the results are."""
+        return [] if self.board is None else _places(self.board, session.options)
+
+
+def _places(board: Board, options: Options) -> list[str]:
+    """Return lines that say where the results are."""
+    lines = [f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/"]
+    uri = options.mlflow or default_uri(options.runs)
+    if address := page_of_runs(options.runs, uri, [run for row in board.rows for run in row.runs]):
+        if uri.startswith("sqlite:///"):  # from any folder and shell: mlflow may not be on the path
+            place = Path(uri.removeprefix("sqlite:///")).resolve()
+            command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{place}"]
+            lines.append(f"serve:  {shlex.join(command)}")
+        lines.append(f"browse: {address}")
+    return lines
 
 
 def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]) -> dict[str, Any]:
@@ -122,17 +190,3 @@ def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) 
         shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
         say(f"tuned: {method} {feature_type}: {shown} ({entry.budget} runs, {entry.date})")
     return found
-
-
-def carry_out(session: Session, plan: list[Job], columns: Sequence[Column]) -> Ended:
-    """Run what is missing of a plan, publish the leaderboard, and return it."""
-    options = session.options
-    labels = {job.id: job.spec.label for job in plan}
-
-    def publish(mirror: Mirror) -> Ended:
-        return publish_board(options, _shown(plan), columns, mirror)
-
-    # Method names, not file paths: a path reveals the user's folders, and MLflow may be shared.
-    names = [Path(name).stem if is_path(name) else name for name in names_asked(options)]
-    ended, failures = session.carry_out(plan, ",".join(names), labels, publish)
-    return replace(ended, failures=failures)

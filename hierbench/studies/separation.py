@@ -80,8 +80,8 @@ def separate(options: Options, names: tuple[str, str], most: int, metric: str, *
             ended = compare(replace(one, seeds=num), tuned=tuned)
             if ended.board is None:  # a dry run
                 return Shown(None)
-            if ended.failures or ended.broken:
-                return Shown(_table(design, looks, names, metric), ended.failures, 1)
+            if ended.shown.code:
+                return Shown(_table(design, looks, names, metric), ended.shown.said, 1)
             (row,) = named_rows(ended.board.rows, one.methods.rpartition("/")[2].removesuffix(".py"))
             sides.append(values_by_seed(row, [metric])[metric])
         gaps = [sides[0][seed] - sides[1][seed] for seed in range(num)]

@@ -1,10 +1,11 @@
 """`hierbench collapse`: train jobs that lack snapshots, measure them, and publish curves, data and a summary."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,21 +15,20 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
-from hierbench.execution.announce import announce
 from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.execution.plan import make_plan
 from hierbench.execution.session import Session
 from hierbench.execution.train_job import features_without_crops
 from hierbench.figures.plots.style import house_style, write_figure
-from hierbench.leaderboard.table import Shown
+from hierbench.leaderboard.table import Shown, Table
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.reading import read_record
-from hierbench.runs.requests import asked_options, record_request
 from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure
+from hierbench.studies.study import Study, carry_out
 from hierbench.training.snapshots import default_every, is_complete, restart
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
@@ -42,45 +42,102 @@ def collapse(options: Options, every: int | None) -> Shown:
 
     Its runs have a folder of their own, `<runs>/collapse`: they keep snapshots, and belong in no table.
     """
-    session = Session(replace(options, runs=refuse_links(options.runs, FOLDER)))
-    every = every or default_every(session.recipe.train.epochs)
-    with redirect_stdout(sys.stderr):
-        methods = {frame: find_method(frame.method) for frame in FRAMES}
-    inputs, seeds = session.open(list(methods.values())), range(session.num_seeds)
-    recipe, prepared = session.recipe, inputs.prepared
-    num_classes = recipe.expected.level_sizes[-1] if prepared is None else prepared.hierarchy("height").num_classes
-    recipes = recipes_of(recipe, num_classes)
+    mlflow = options.mlflow or (None if options.dry_run else default_uri(options.runs))
+    return carry_out(CollapseStudy(every), replace(options, runs=refuse_links(options.runs, FOLDER), mlflow=mlflow))
 
-    def models() -> dict[tuple[FeatureType, str], int]:
-        etf_first = reversed(FRAMES)
-        return {k: v for f in etf_first for k, v in parameters_of(recipes[f], [methods[f]], [f.type]).items()}
 
-    if prepared is None:
-        lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
-        announce(session, lines, models)
-        return Shown(None)
-    if missing := num_classes - len(np.unique(prepared.arrays("train")[1])):
-        raise UserError(f"{missing} of {num_classes} classes have no training image, so their features have no mean")
-    plans = [
-        make_plan(recipes[frame], prepared, [methods[frame]], [frame.type], len(seeds), inputs.digest)
-        for frame in FRAMES
-    ]
-    jobs = [(frame, job) for of_seed in zip(*plans, strict=True) for frame, job in zip(FRAMES, of_seed, strict=True)]
-    plan = [job for _, job in jobs]
-    store = session.store
-    state: dict[str, State] = {
-        job.id: "cached" if is_complete(store.run(job.id), every, recipe.train.epochs) else "train" for job in plan
-    }
-    lines = lines_of_plan(plan, state)
-    if not announce(session, lines, models, snapshots=every):
-        return Shown(None)
-    asked = asked_options(session.options, session.num_seeds, every=every)
-    record_request(store.root, "collapse", recipe.dataset, asked, [job.id for job in plan])
-    for frame, own in recipes.items():
-        if own is not recipe:
-            say(f"note: {frame.type} has {own.model.type_i_units} units here, one per class as an ETF needs")
-    session.options = replace(session.options, mlflow=options.mlflow or default_uri(options.runs))
-    return carry_out(session, jobs)
+class CollapseStudy(Study):
+    """HAFrame and cross-entropy, with a model kept every few epochs."""
+
+    kind = "collapse"
+
+    def __init__(self, every: int | None) -> None:
+        self.every, self.curves = every, list[Curve]()
+
+    def open(self, session: Session) -> None:
+        """Find both methods, and widen type I where an ETF needs it."""
+        self.snapshots = self.every or default_every(session.recipe.train.epochs)
+        with redirect_stdout(sys.stderr):
+            self.methods = {frame: find_method(frame.method) for frame in FRAMES}
+        prepared = session.open(list(self.methods.values())).prepared
+        num_classes = session.recipe.expected.level_sizes[-1]
+        if prepared is not None:
+            num_classes = prepared.hierarchy("height").num_classes
+            if missing := num_classes - len(np.unique(prepared.arrays("train")[1])):
+                raise UserError(
+                    f"{missing} of {num_classes} classes have no training image, so their features have no mean"
+                )
+        self.recipes = recipes_of(session.recipe, num_classes)
+
+    def plan(self, session: Session) -> list[Job]:
+        """Return the jobs, seeds outermost."""
+        inputs = session.inputs
+        assert inputs.prepared is not None
+        plans = [
+            make_plan(
+                self.recipes[frame],
+                inputs.prepared,
+                [self.methods[frame]],
+                [frame.type],
+                session.num_seeds,
+                inputs.digest,
+            )
+            for frame in FRAMES
+        ]
+        of_seeds = zip(*plans, strict=True)
+        self.jobs = [(frame, job) for jobs in of_seeds for frame, job in zip(FRAMES, jobs, strict=True)]
+        return [job for _, job in self.jobs]
+
+    def states(self, session: Session, plan: Sequence[Job]) -> dict[str, State]:
+        """Return what will happen to each job: one without its snapshots is trained again."""
+        runs = {job.id: session.store.run(job.id) for job in plan}
+        epochs = session.recipe.train.epochs
+        return {id_: "cached" if is_complete(run, self.snapshots, epochs) else "train" for id_, run in runs.items()}
+
+    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
+        """Return a line per job."""
+        if plan:
+            return lines_of_plan(plan, state)
+        return [
+            Line(frame.method, frame.type, seed, "blocked") for seed in range(session.num_seeds) for frame in FRAMES
+        ]
+
+    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
+        """Count the parameters of both models."""
+        found = dict[tuple[FeatureType, str], int]()
+        for frame in reversed(FRAMES):  # ETF first
+            found |= parameters_of(self.recipes[frame], [self.methods[frame]], [frame.type])
+        return found
+
+    def title(self, session: Session) -> str:
+        """Return "collapse"."""
+        return "collapse"
+
+    def asked(
+        self, session: Session, plan: Sequence[Job]
+    ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
+        """Return the number of epochs between snapshots, and the jobs."""
+        return {"every": self.snapshots}, [job.id for job in plan], {}
+
+    def begin(self, session: Session, plan: Sequence[Job]) -> None:
+        """Say what was widened, and start runs over that lack snapshots."""
+        for frame, recipe in self.recipes.items():
+            if recipe is not session.recipe:
+                say(f"note: {frame.type} has {recipe.model.type_i_units} units here, one per class as an ETF needs")
+        restart(plan, session.setting.store, self.snapshots)
+
+    def table(self, session: Session, mirror: Mirror | None) -> Table | None:
+        """Measure the snapshots, write figure and data, and return the summary."""
+        self.curves = measured_curves(session, self.jobs)
+        file = publish(session.recipe, self.curves, self.snapshots, session.options.runs.parent)
+        if mirror is not None:
+            mirror.attach(file)
+        return summary_table(session.recipe, self.curves) if self.curves else None
+
+    def said(self, session: Session) -> list[str]:
+        """Return where figure and data are."""
+        place = f"{session.options.runs.parent}/collapse-{session.recipe.dataset}"
+        return [f"\nfigure and data: {place}.png, .svg, .csv and .json"] if self.curves else []
 
 
 def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
@@ -91,24 +148,6 @@ def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
     width = recipe.model.type_i_units or cached_backbone(recipe.model).num_channels
     wide = recipe.model_copy(update={"model": recipe.model.model_copy(update={"type_i_units": num_classes})})
     return {frame: wide if frame.type == "type-I" and width < num_classes else recipe for frame in FRAMES}
-
-
-def carry_out(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> Shown:
-    """Train what is missing, measure, publish, and return the summary; seeds are outermost in `jobs`."""
-    plan, setting, recipe = [job for _, job in jobs], session.setting, session.recipe
-    runs = session.options.runs.parent
-    labels = {job.id: job.spec.label for job in plan}
-    restart(plan, setting.store, setting.snapshots)
-
-    def finish(mirror: Mirror) -> list[Curve]:
-        curves = measured_curves(session, jobs)
-        mirror.attach(publish(recipe, curves, setting.snapshots, runs))
-        return curves
-
-    curves, failures = session.carry_out(plan, "collapse", labels, finish)
-    said = [f"\nfigure and data: {runs}/collapse-{recipe.dataset}.png, .svg, .csv and .json"] if curves else []
-    table = summary_table(recipe, curves) if curves else None
-    return Shown(table, [*said, *failures], 1 if failures else 0)
 
 
 def measured_curves(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> list[Curve]:

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
@@ -17,10 +16,7 @@ from hierbench.config.sections import FEATURE_TYPES
 from hierbench.config.source import is_dataset_file
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
-from hierbench.execution.announce import announce
-from hierbench.execution.dry_run import lines_of_plan, parameters_of
-from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked, with_bases
-from hierbench.execution.scheduler import states
+from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked
 from hierbench.execution.session import Session
 from hierbench.leaderboard.columns import PAPER, column_of, further
 from hierbench.leaderboard.measured import counted_runs
@@ -31,10 +27,13 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
 from hierbench.runs.method_files import kept_source
+from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.reading import read_record, read_records
 from hierbench.runs.record import Record, Records
 from hierbench.runs.requests import Request
+from hierbench.studies.comparison import Comparison
 from hierbench.studies.reproduction.retraining import Repetition, compare_runs
+from hierbench.studies.study import carry_out as carry_out_study
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -246,25 +245,42 @@ def _run_again(row: RecordedRow, options: Options) -> dict[int, Repetition]:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy, follow_symlinks=False)
             options = replace(options, methods=options.methods.replace(str(file), str(copy)))
-    session, spec = Session(options), row.spec
-    methods, _ = find_methods(names_asked(session.options))
-    inputs = session.open(methods)
-    assert inputs.prepared is not None
-    plan = make_plan(session.recipe, inputs.prepared, methods, session.types, session.num_seeds, inputs.digest)
-    if inputs.digest != spec.weights:
-        here, there = ("none" if digest is None else digest[:12] for digest in (inputs.digest, spec.weights))
-        raise UserError(
-            f"the backbone's weights here are {here} (SHA-256), and the record's {there}: give --weights FILE"
-        )
-    check_plan(plan, row.specs)
-    plan = [job for job in plan if job.id in row.specs]
-    trained = list(with_bases(methods).values())
-    lines = lines_of_plan(plan, states(plan, session.store))
-    announce(session, lines, partial(parameters_of, session.recipe, trained, session.types))
-    threads = next(iter(row.runs.values())).environment.get("threads")
-    if session.setting.device == "cpu" and type(threads) is int and threads > 0:
-        session.setting = replace(session.setting, threads=threads)
-    _, failures = session.carry_out(plan, "reproduce", {job.id: job.spec.label for job in plan}, lambda mirror: None)
-    for line in failures:
+    shown = carry_out_study(Again(row), options)
+    for line in shown.said:
         say(line)
     return {seed: compare_runs(run, read_record(options.runs / run.id)) for seed, run in row.runs.items()}
+
+
+class Again(Comparison):
+    """The runs of a row, and no others."""
+
+    kind = None
+
+    def __init__(self, row: RecordedRow) -> None:
+        super().__init__(PAPER, False, None)
+        self.row = row
+
+    def plan(self, session: Session) -> list[Job]:
+        """Return the jobs of the row; a UserError where data, weights or code are not those of the record."""
+        here, there = session.inputs.digest, self.row.spec.weights
+        if here != there:
+            names = ("none" if digest is None else digest[:12] for digest in (here, there))
+            raise UserError(
+                "the weights here are {} (SHA-256), and the record's {}: give --weights FILE".format(*names)
+            )
+        plan = super().plan(session)
+        check_plan(plan, self.row.specs)
+        return [job for job in plan if job.id in self.row.specs]
+
+    def begin(self, session: Session, plan: Sequence[Job]) -> None:
+        """Take as many threads as the record says, because results are rounded on a CPU as their number says."""
+        threads = next(iter(self.row.runs.values())).environment.get("threads")
+        if session.setting.device == "cpu" and type(threads) is int and threads > 0:
+            session.setting = replace(session.setting, threads=threads)
+
+    def title(self, session: Session) -> str:
+        """Return "reproduce"."""
+        return "reproduce"
+
+    def table(self, session: Session, mirror: Mirror | None) -> None:
+        """Return nothing: runs are compared, and not ranked."""

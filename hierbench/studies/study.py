@@ -1,0 +1,123 @@
+"""A study is a plan, what its results call for next, and a table; `carry_out` is the one road from options to it."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from typing import Any
+
+from hierbench.config.options import Options
+from hierbench.config.sections import FeatureType
+from hierbench.execution.announce import announce
+from hierbench.execution.dry_run import Line
+from hierbench.execution.scheduler import planned, states
+from hierbench.execution.session import Execution, Session, work_of
+from hierbench.execution.standalone import show_commands
+from hierbench.leaderboard.table import Shown, Table
+from hierbench.runs.job import Job, State
+from hierbench.runs.mlflow_mirror import Mirror
+from hierbench.runs.repair import is_finished
+from hierbench.runs.requests import Kind, asked_options, record_request
+from hierbench.utils.console import say
+
+
+class Study(ABC):
+    """What a command trains.
+
+    Attributes:
+        kind: of the request that is recorded; None for none.
+        snapshots: epochs between models that are kept; 0 keeps none.
+    """
+
+    kind: Kind | None = None
+    snapshots = 0
+
+    @abstractmethod
+    def open(self, session: Session) -> None:
+        """Find the methods, and open data and weights, which a dry run may lack."""
+
+    @abstractmethod
+    def plan(self, session: Session) -> list[Job]:
+        """Return the jobs, of which only those are run that are not done."""
+
+    def more(self, session: Session) -> list[Job]:
+        """Return what the results so far call for; nothing ends the study."""
+        return []
+
+    @abstractmethod
+    def table(self, session: Session, mirror: Mirror | None) -> Table | None:
+        """Return the table of what is finished; with a mirror its files are written too, and attached there."""
+
+    @abstractmethod
+    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
+        """Return a line per job for the report; of a dry run that lacks data or weights, of what it would plan."""
+
+    @abstractmethod
+    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
+        """Count the parameters of the models, for a dry run."""
+
+    @abstractmethod
+    def title(self, session: Session) -> str:
+        """Return the name of the parent run in MLflow, before the time."""
+
+    def label(self, job: Job) -> str:
+        """Return what users see of a job."""
+        return job.spec.label
+
+    def states(self, session: Session, plan: Sequence[Job]) -> dict[str, State]:
+        """Return what will happen to each job."""
+        return states(list(plan), session.store)
+
+    def asked(
+        self, session: Session, plan: Sequence[Job]
+    ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
+        """Return what is recorded of the request: further options, ids of jobs, and budgets of tuned rows."""
+        return {}, [job.id for job in plan], {}
+
+    def begin(self, session: Session, plan: Sequence[Job]) -> None:
+        """Prepare what runs the plan, when it is known to run."""
+        return
+
+    def said(self, session: Session) -> list[str]:
+        """Return lines below the table."""
+        return []
+
+
+def carry_out(study: Study, options: Options) -> Shown:
+    """Open, plan, announce, record the request, run, ask for more, and return the table; code 1 if a job failed.
+
+    `--dry-run` and `--plan-only` return before anything is run.
+    """
+    session = Session(options)
+    study.open(session)
+    inputs = session.inputs
+    plan = [] if inputs.prepared is None else study.plan(session)
+    state = study.states(session, plan)
+    lines = study.lines(session, plan, state)
+    if not announce(session, lines, lambda: study.models(session), snapshots=study.snapshots):
+        return Shown(None)
+    if inputs.closed:
+        say(f"warning: {inputs.closed}; the table is not written there")
+        return Shown(study.table(session, None), study.said(session))
+    if study.kind is not None:
+        more, ids, budgets = study.asked(session, plan)
+        asked = asked_options(session.options, session.num_seeds, **more)
+        record_request(session.store.root, study.kind, session.recipe.dataset, asked, ids, budgets)
+    if session.options.plan_only:
+        planned(plan, session.store, say)
+        show_commands(plan, state, session.setting, as_json=session.options.as_json)
+        return Shown(None)
+    study.begin(session, plan)
+    labels = dict[str, str]()
+    work = sum(work_of(job) for job in plan if not is_finished(job.spec, session.setting.store))
+    with redirect_stdout(sys.stderr), Execution(session, study.title(session), work) as execution:  # a method may print
+        while plan:
+            labels |= {job.id: study.label(job) for job in plan}
+            execution.run(plan, labels)
+            plan = study.more(session)
+        table = study.table(session, execution.mirror)  # after the progress bars, as it may show its own
+    failures = [
+        f"failed: {labels[job_id]}: {error} ({session.store.run(job_id).folder}/status.json)"
+        for job_id, error in execution.failed.items()
+    ]
+    return Shown(table, [*study.said(session), *failures], 1 if failures else 0)
