@@ -22,10 +22,10 @@ def run(
 ) -> Shown:
     """Train what is missing, and print the leaderboard."""
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.python.running import run_options
+    from hierbench.studies.comparison import compare
 
     is_tuned = tuned or tuned_file is not None
-    return run_options(options, tuned=is_tuned, file=tuned_file, columns=asked_columns(metrics)).shown
+    return compare(options, tuned=is_tuned, file=tuned_file, columns=asked_columns(metrics)).shown
 
 
 @command(

@@ -66,20 +66,16 @@ def run_plan(
         from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency
 
         train_on_ray(queue, setting)
-    if setting.in_process or setting.executor == "ray":
-        run_here(queue, setting.of_worker(0))
-    else:
+    if not setting.in_process and setting.executor != "ray":
         run_in_workers(queue, setting)
-    return queue.failed
-
-
-def run_here(queue: Queue, setting: Setting) -> None:
-    """Run the jobs of a queue in this process, one after another."""
+        return queue.failed
+    here = setting.of_worker(0)  # in this process, one after another; of Ray, what its nodes left to re-rank
     while queue.waiting:
         if job := queue.take(set()):
-            queue.end(job, outcome := execute(job, setting, throttled(queue.reporter(job), 0.2), queue.note))
-            if outcome.state == "failed" and not can_compute(setting.device):
+            queue.end(job, outcome := execute(job, here, throttled(queue.reporter(job), 0.2), queue.note))
+            if outcome.state == "failed" and not can_compute(here.device):
                 raise UserError(f"this process can use the GPU no more ({outcome.error}); run the same command again")
         elif queue.waiting:
             queue.follow()
             time.sleep(POLL)
+    return queue.failed

@@ -9,36 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from hierbench.config.options import Device, Options
 from hierbench.config.overrides import override_of
 from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.python.board import Board, check_known, columns_of, whole
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:  # a repeated command does without PyTorch
     from hierbench.api.method import Configured, Method, PostHoc
-    from hierbench.studies.comparison import Ended
 
     AskedMethod = str | Path | Configured | Method | PostHoc | type[Method] | type[PostHoc]
 
 
 TABLES = re.compile(r"tune\.grid|methods\.[^.]+\.(?!lr$)[^.]+")  # keys of which a dict is the value
-
-
-def run_options(
-    options: Options,
-    *,
-    tuned: bool = False,
-    file: Path | None = None,
-    columns: Sequence[Column] = PAPER,
-) -> "Ended":
-    """Run what is missing of a comparison and return its leaderboard; see `hierbench.studies.comparison.compare`.
-
-    PyTorch's random state and number of threads are afterwards as they were: a job may run in this process.
-    """
-    from hierbench.studies.comparison import compare
-
-    with _same_torch():
-        return compare(options, tuned=tuned, file=file, columns=columns)
 
 
 def run(
@@ -60,6 +41,8 @@ def run(
     tuned: bool | str | Path = False,
 ) -> Board:
     """Train and re-rank what is missing of a comparison, and return its leaderboard; as `hierbench run`.
+
+    PyTorch's random state and number of threads are afterwards as they were: a job may run in this process.
 
     Runs are kept in the folder `runs` and never computed twice. Progress goes to standard error. A job that fails is
     reported there, and its row has fewer runs.
@@ -94,6 +77,7 @@ def run(
         UserError: a ValueError: an unknown name or key, a method whose source cannot be kept, missing data.
     """
     from hierbench.python.methods import options_of
+    from hierbench.studies.comparison import compare
 
     check_known("device", device, get_args(Device))
     check_known("protocol", protocol, PROTOCOLS)
@@ -122,7 +106,8 @@ def run(
         mlflow=mlflow,
     )
     file = None if isinstance(tuned, bool) else Path(tuned)
-    ended = run_options(options, tuned=bool(tuned), file=file, columns=columns_of(metrics))
+    with _same_torch():
+        ended = compare(options, tuned=bool(tuned), file=file, columns=columns_of(metrics))
     assert ended.board is not None  # only a dry run has none
     for line in ended.shown.said:
         say(line)

@@ -7,11 +7,15 @@ import shutil
 import signal
 import sqlite3
 import sys
+import traceback
+from pathlib import Path
 
 import pytest
 
 from tests.short import SHORT, SMALL
 from tests.waiting import wait_for
+
+OURS = tuple(str(Path(__file__).resolve().parents[2] / name) for name in ("hierbench", "leaderboard"))
 
 PAPER = ("run", "--methods", "paper", "--dataset", "shapes", *SHORT)
 ONE = ("--dataset", "shapes", "--types", "type-I", "--seeds", "1", *SMALL)
@@ -293,3 +297,23 @@ def test_help_is_quick_and_imports_nothing_heavy(cli, folder):
         "assert not heavy, heavy\n"
     )
     cli.real(folder, python=("-c", code), limit=60).ok()
+
+
+def test_twelve_calls_from_the_command_to_the_first_step(cli, tmp_path, data_dir, monkeypatch):
+    """Of the project's own, each of which does something."""
+    from hierbench.execution import timing
+    from hierbench.training.step import Step
+
+    seen = []
+
+    def step(self, *arguments, call=Step.__call__):
+        frames = [frame.filename for frame in traceback.extract_stack()[:-1]]
+        if timing.__file__ not in frames:
+            seen.append([name for name in frames if name.startswith(OURS)])
+        return call(self, *arguments)
+
+    (tmp_path / "data").symlink_to(data_dir)
+    monkeypatch.setattr(Step, "__call__", step)
+    monkeypatch.setattr("hierbench.execution.resources.num_cores", lambda: 1)
+    cli(tmp_path, "run", "--methods", "ce", "--types", "type-I", "--dataset", "shapes", "--seeds", "1", *SMALL).ok()
+    assert len(seen[0]) <= 12, seen[0]
