@@ -93,13 +93,13 @@ class Session:
 class Execution:
     """Plans that are run with progress bars and mirrored under one parent run in MLflow.
 
-    `what` begins the parent run's name, `work` is that of all plans (see `work_of`), and `failed` has {id: error}.
+    `what` begins the parent run's name, and `failed` has {id: error}.
     """
 
-    def __init__(self, session: Session, what: str, work: float) -> None:
+    def __init__(self, session: Session, what: str) -> None:
         options, setting, dataset = session.options, session.setting, session.recipe.dataset
         self.setting, self.failed = setting, dict[str, str]()
-        self.meter = Meter(dataset, max(work, RESCORE_WORK))
+        self.meter = Meter(dataset, 0.0)  # of what it is told to expect, in epochs, see `work_of`
         title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
         uri, self._store = options.mlflow or default_uri(options.runs), Store(options.runs)
         self.mirror = Mirror(

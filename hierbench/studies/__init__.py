@@ -1,1 +1,1 @@
-"""What a command trains: a plan, what to run next, and its table."""
+"""What a command trains: a plan and its table, which one function carries out."""

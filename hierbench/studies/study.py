@@ -1,4 +1,4 @@
-"""A study is a plan, what its results call for next, and a table; `carry_out` is the one road from options to it."""
+"""A study is a plan and a table; `carry_out` is the one road from options to it."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -40,10 +40,6 @@ class Study(ABC):
     def plan(self, session: Session) -> list[Job]:
         """Return the jobs, of which only those are run that are not done."""
 
-    def more(self, session: Session) -> list[Job]:
-        """Return what the results so far call for; nothing ends the study."""
-        return []
-
     @abstractmethod
     def table(self, session: Session, mirror: Mirror | None) -> Table | None:
         """Return the table of what is finished; with a mirror its files are written too, and attached there."""
@@ -84,7 +80,7 @@ class Study(ABC):
 
 
 def carry_out(study: Study, options: Options) -> Shown:
-    """Open, plan, announce, record the request, run, ask for more, and return the table; code 1 if a job failed.
+    """Open, plan, announce, record the request, run, and return the table; the exit code is 1 if a job failed.
 
     `--dry-run` and `--plan-only` return before anything is run.
     """
@@ -108,13 +104,10 @@ def carry_out(study: Study, options: Options) -> Shown:
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return Shown(None)
     study.begin(session, plan)
-    labels = dict[str, str]()
-    work = sum(work_of(job) for job in plan if not is_finished(job.spec, session.setting.store))
-    with redirect_stdout(sys.stderr), Execution(session, study.title(session), work) as execution:  # a method may print
-        while plan:
-            labels |= {job.id: study.label(job) for job in plan}
-            execution.run(plan, labels)
-            plan = study.more(session)
+    labels = {job.id: study.label(job) for job in plan}
+    with redirect_stdout(sys.stderr), Execution(session, study.title(session)) as execution:  # a method may print
+        execution.meter.expect(sum(work_of(job) for job in plan if not is_finished(job.spec, session.store)))
+        execution.run(plan, labels)
         table = study.table(session, execution.mirror)  # after the progress bars, as it may show its own
     failures = [
         f"failed: {labels[job_id]}: {error} ({session.store.run(job_id).folder}/status.json)"

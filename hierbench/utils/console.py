@@ -88,6 +88,11 @@ class Meter:
         else:
             self.bars.console.print(line, markup=False, highlight=False)
 
+    def expect(self, work: float) -> None:
+        """Add work to the total."""
+        self.total += work
+        self.bars.update(self.main, total=self.total)
+
     def part(self, name: str, done: float, total: float) -> None:
         """Report how much of a part is done."""
         task = self.parts[name][0] if name in self.parts else self.bars.add_task(f"  {name}", total=total)
@@ -105,7 +110,7 @@ class Meter:
     def _update(self) -> None:
         done = self.done + sum(amount for _, amount in self.parts.values())
         self.bars.update(self.main, completed=min(done, 0.999 * self.total) if self.parts else done)
-        if self.bars.disable and time.monotonic() - self.reported > LINE_EVERY:
+        if self.bars.disable and self.total and time.monotonic() - self.reported > LINE_EVERY:
             self.reported = time.monotonic()
             line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(self.reported - self.started)} elapsed"
             if self.first is not None and done - self.first[1] > 0.01 * self.total:

@@ -231,8 +231,9 @@ def _tune_one(
     work = float(space.trials * runs * epochs)
     with (
         redirect_stdout(stderr),  # a method may print; standard output is for results
-        Execution(session, f"tune {target.label}", work) as execution,
+        Execution(session, f"tune {target.label}") as execution,
     ):
+        execution.meter.expect(work)
         Tuning(target, search, record, execution, request).run()
     best = winner(search, name, runs)
     if best is not None and best.ends:
