@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from hierbench.execution.resources import Setting
-from hierbench.execution.train_job import Report, train_here
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.memory import count_micro_batches
@@ -26,10 +25,16 @@ from hierbench.utils.errors import one_line_of
 from hierbench.utils.processes import ending, starting_children
 
 JOIN_SECONDS = 10.0
+Report = Callable[[float, int], None]  # epochs done, epochs in all
+Train = Callable[[Job, Setting, Run, Report, Callable[[], None]], None]
 
 
-def train_on_ranks(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
+def train_on_ranks(
+    train: Train, job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]
+) -> None:
     """Train a job in `setting.devices` processes, one device each, under the lock that this process has.
+
+    `train` is called in each of them; the first alone reports and writes.
 
     Raises:
         Exception: what the first process that failed raised, or that it was killed; the others are ended.
@@ -43,7 +48,7 @@ def train_on_ranks(job: Job, setting: Setting, run: Run, report: Report, after_e
         with starting_children():
             for rank in range(setting.devices):
                 ours, theirs = context.Pipe()
-                work = (rank, port, theirs, setting, job.spec.content(), job.found.reference)
+                work = (train, rank, port, theirs, setting, job.spec.content(), job.found.reference)
                 ranks[ours] = context.Process(target=_rank, args=work, daemon=True, name=f"process {rank}")
                 ranks[ours].start()
                 theirs.close()
@@ -78,7 +83,13 @@ def _serve(ranks: dict[Connection, BaseProcess], calls: dict[str, Callable[..., 
 
 
 def _rank(
-    rank: int, port: int, connection: Connection, setting: Setting, content: dict[str, Any], reference: str
+    train: Train,
+    rank: int,
+    port: int,
+    connection: Connection,
+    setting: Setting,
+    content: dict[str, Any],
+    reference: str,
 ) -> None:
     """Run as one process of a job."""
     sys.stdout = sys.stderr
@@ -97,9 +108,9 @@ def _rank(
         run = setting.store.run(job.id)
         if rank == 0:  # the only one that writes
             guarded = replace(run, guard=partial(call, "guard"))
-            train_here(job, setting, guarded, partial(call, "report"), partial(call, "epoch"))
+            train(job, setting, guarded, partial(call, "report"), partial(call, "epoch"))
         else:
-            train_here(job, setting, run, lambda done, total: None, lambda: None)
+            train(job, setting, run, lambda done, total: None, lambda: None)
         connection.send(None)
     except BaseException as error:  # a method may raise anything; Ctrl-C is ignored here
         connection.send(_sendable(error))

@@ -15,18 +15,21 @@ import torch
 from hierbench.api.method import PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
-from hierbench.execution.ranks import train_on_ranks
+from hierbench.execution.job_inputs import data_of, features_of, weights_of
+from hierbench.execution.ranks import Report, train_on_ranks
 from hierbench.execution.resources import Setting
-from hierbench.execution.train_job import Report, data_of, features_of, train_here
+from hierbench.models import Classifier
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Peers
 from hierbench.runs.reading import read_record
 from hierbench.runs.repair import Note, is_finished, predictions_of_bases, quarantine, repair
 from hierbench.runs.store import Run
+from hierbench.training import trainer
 from hierbench.training.checkpoint import load_checkpoint
 from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
 from hierbench.training.posthoc import rescore
+from hierbench.training.snapshots import keep_snapshot
 from hierbench.training.trainer import NonFiniteLossError
 from hierbench.utils.console import say
 from hierbench.utils.errors import MAX_ERROR, UserError, is_interrupt, one_line_of
@@ -187,7 +190,7 @@ def _keep_source(job: Job, run: Run) -> None:
 
 def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None], note: Note) -> None:
     """Train a job on its device or devices; the error for too little memory says how much would fit."""
-    dataset, train = data_of(job, setting), train_here if setting.devices == 1 else train_on_ranks
+    dataset, train = data_of(job, setting), train_here if setting.devices == 1 else partial(train_on_ranks, train_here)
     if job.spec.model.frozen:
         features_of(job, dataset, setting, note)
     try:
@@ -197,6 +200,18 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
             raise
     # Outside the handler, whose traceback keeps the tensors alive.
     raise OutOfMemoryError(what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices))
+
+
+def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
+    """Train a job in this process, alone or as one of several that share it."""
+    prepared = data_of(job, setting)
+    weights = None if job.spec.model.frozen else weights_of(job, setting)
+
+    def on_epoch(epoch: int, model: Classifier) -> None:
+        after_epoch()
+        keep_snapshot(run, setting.snapshots, job.spec.train.epochs, epoch, model)
+
+    trainer.train(job, prepared, run, setting.device, report, weights, on_epoch, setting.gpus, setting.devices)
 
 
 def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str | None] | None:

@@ -11,12 +11,12 @@ from hierbench.config.options import Device, Options, is_path
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
 from hierbench.data.user.opening import with_sizes
 from hierbench.execution.inputs import Inputs, obtain
+from hierbench.execution.job_inputs import extract_features
 from hierbench.execution.plan import check_request
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.resources import Setting, choose_device
 from hierbench.execution.run_job import Outcome
 from hierbench.execution.scheduler import run_plan
-from hierbench.execution.train_job import extract_features
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri

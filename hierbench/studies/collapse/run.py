@@ -16,9 +16,9 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
 from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
+from hierbench.execution.job_inputs import features_without_crops
 from hierbench.execution.plan import make_plan
 from hierbench.execution.session import Session
-from hierbench.execution.train_job import features_without_crops
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.models.libraries.lookup import cached_backbone

@@ -1,9 +1,9 @@
-"""Training one job in this process, after comparing its data, method and weights with the plan's.
+"""What a job takes: its data, its file of weights and the features of a frozen backbone, compared with the plan's.
 
-The features of frozen backbones are extracted before jobs start, once for all of them.
+Features are extracted before jobs start, once for all of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,30 +14,12 @@ from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.features import Features, Wanted, check_features, find_features
 from hierbench.data.prepared import Prepared
 from hierbench.execution.resources import Setting
-from hierbench.models import Classifier
 from hierbench.runs.job import Job
 from hierbench.runs.repair import Note, is_finished
-from hierbench.runs.store import Run
-from hierbench.training import trainer
 from hierbench.training.features import OnRows, obtain_features
-from hierbench.training.snapshots import keep_snapshot
 from hierbench.utils.console import LINE_EVERY, Meter, throttled
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
-
-Report = Callable[[float, int], None]  # epochs done, epochs in all
-
-
-def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
-    """Train a job in this process, alone or as one of several that share it."""
-    prepared = data_of(job, setting)
-    weights = None if job.spec.model.frozen else weights_of(job, setting)
-
-    def on_epoch(epoch: int, model: Classifier) -> None:
-        after_epoch()
-        keep_snapshot(run, setting.snapshots, job.spec.train.epochs, epoch, model)
-
-    trainer.train(job, prepared, run, setting.device, report, weights, on_epoch, setting.gpus, setting.devices)
 
 
 def weights_of(job: Job, setting: Setting) -> Path | None:
