@@ -1,1 +1,1 @@
-"""What a command trains: a plan and its table, which one function carries out."""
+"""What a command trains: a plan, what its results call for next, and a table, which one function carries out."""

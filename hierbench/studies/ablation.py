@@ -4,13 +4,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
-from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
+from hierbench.execution.announce import announce
 from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.execution.plan import make_plan, with_params
 from hierbench.execution.session import Session
@@ -51,16 +52,13 @@ class Ablation(Study):
         self.names = {job.id: variant.name for variant, jobs in named for job in jobs}
         return [job for jobs in zip(*self.variants, strict=True) for job in jobs]
 
-    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
-        """Return a line per job, with the variant's name."""
-        if plan:
-            return [replace(line, method=self.names[line.id or ""]) for line in lines_of_plan(plan, state)]
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+        """Report a line per job, with the variant's name."""
         seeds = range(session.num_seeds)
-        return [Line(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
-
-    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
-        """Count the parameters of the variants."""
-        return parameters_of(session.recipe, self.methods, session.types)
+        lines = [Line(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
+        if plan:
+            lines = [replace(line, method=self.names[line.id or ""]) for line in lines_of_plan(plan, state)]
+        return announce(session, lines, partial(parameters_of, session.recipe, self.methods, session.types))
 
     def title(self, session: Session) -> str:
         """Return "ablation"."""

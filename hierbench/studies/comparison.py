@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
-from hierbench.execution.dry_run import Line, blocked_lines, lines_of_plan, parameters_of
+from hierbench.execution.announce import announce
+from hierbench.execution.dry_run import blocked_lines, lines_of_plan, parameters_of
 from hierbench.execution.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.execution.session import Session
 from hierbench.leaderboard.board import Board
@@ -92,15 +94,11 @@ class Comparison(Study):
             raise UserError(inputs.closed)
         return plan
 
-    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
-        """Return a line per job, or per row and seed."""
-        if plan:
-            return lines_of_plan(plan, state)
-        return blocked_lines(self.methods, session.types, session.num_seeds)
-
-    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
-        """Count the parameters of what is trained."""
-        return parameters_of(session.recipe, list(with_bases(self.methods).values()), session.types)
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+        """Report a line per job, or per row and seed, and the sizes of what is trained."""
+        lines = lines_of_plan(plan, state) if plan else blocked_lines(self.methods, session.types, session.num_seeds)
+        trained = list(with_bases(self.methods).values())
+        return announce(session, lines, partial(parameters_of, session.recipe, trained, session.types))
 
     def title(self, session: Session) -> str:
         """Return the methods by name: a path reveals the user's folders, and MLflow may be shared."""

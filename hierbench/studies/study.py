@@ -1,15 +1,12 @@
-"""A study is a plan and a table; `carry_out` is the one road from options to it."""
+"""A study is a plan, what its results call for next, and a table; `carry_out` is the one road from options to it."""
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
 from hierbench.config.options import Options
-from hierbench.config.sections import FeatureType
-from hierbench.execution.announce import announce
-from hierbench.execution.dry_run import Line
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.session import Execution, Session, work_of
 from hierbench.execution.standalone import show_commands
@@ -17,7 +14,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.repair import is_finished
-from hierbench.runs.requests import Kind, asked_options, record_request
+from hierbench.runs.requests import Kind, Request, asked_options, record_request
 from hierbench.utils.console import say
 
 
@@ -26,11 +23,13 @@ class Study(ABC):
 
     Attributes:
         kind: of the request that is recorded; None for none.
-        snapshots: epochs between models that are kept; 0 keeps none.
+        failed: whether it lacks a result, whatever its jobs did.
+        request: that was recorded.
     """
 
     kind: Kind | None = None
-    snapshots = 0
+    failed = False
+    request: Request
 
     @abstractmethod
     def open(self, session: Session) -> None:
@@ -45,12 +44,8 @@ class Study(ABC):
         """Return the table of what is finished; with a mirror its files are written too, and attached there."""
 
     @abstractmethod
-    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
-        """Return a line per job for the report; of a dry run that lacks data or weights, of what it would plan."""
-
-    @abstractmethod
-    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
-        """Count the parameters of the models, for a dry run."""
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+        """Set where the plan runs, and report it; return False for a dry run, which ends here."""
 
     @abstractmethod
     def title(self, session: Session) -> str:
@@ -70,8 +65,17 @@ class Study(ABC):
         """Return what is recorded of the request: further options, ids of jobs, and budgets of tuned rows."""
         return {}, [job.id for job in plan], {}
 
-    def begin(self, session: Session, plan: Sequence[Job]) -> None:
-        """Prepare what runs the plan, when it is known to run."""
+    def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
+        """Yield jobs to run, one list after another, as the results so far call for them: here the plan alone."""
+        execution.meter.expect(sum(work_of(job) for job in plan if not is_finished(job.spec, session.store)))
+        yield plan
+
+    def is_over(self, job: Job) -> bool:
+        """Whether a job is not started, or stopped where it is."""
+        return False
+
+    def on_end(self, job: Job) -> None:
+        """Take note of a job that is done or failed."""
         return
 
     def said(self, session: Session) -> list[str]:
@@ -89,28 +93,27 @@ def carry_out(study: Study, options: Options) -> Shown:
     inputs = session.inputs
     plan = [] if inputs.prepared is None else study.plan(session)
     state = study.states(session, plan)
-    lines = study.lines(session, plan, state)
-    if not announce(session, lines, lambda: study.models(session), snapshots=study.snapshots):
+    if not study.announce(session, plan, state):
         return Shown(None)
     if inputs.closed:
         say(f"warning: {inputs.closed}; the table is not written there")
         return Shown(study.table(session, None), study.said(session))
     if study.kind is not None:
         more, ids, budgets = study.asked(session, plan)
-        asked = asked_options(session.options, session.num_seeds, **more)
-        record_request(session.store.root, study.kind, session.recipe.dataset, asked, ids, budgets)
+        asked = {**asked_options(session.options, session.num_seeds), **more}
+        study.request = record_request(session.store.root, study.kind, session.recipe.dataset, asked, ids, budgets)
     if session.options.plan_only:
         planned(plan, session.store, say)
         show_commands(plan, state, session.setting, as_json=session.options.as_json)
         return Shown(None)
-    study.begin(session, plan)
-    labels = {job.id: study.label(job) for job in plan}
+    labels = dict[str, str]()
     with redirect_stdout(sys.stderr), Execution(session, study.title(session)) as execution:  # a method may print
-        execution.meter.expect(sum(work_of(job) for job in plan if not is_finished(job.spec, session.store)))
-        execution.run(plan, labels)
+        for jobs in study.steps(session, plan, execution):
+            labels |= {job.id: study.label(job) for job in jobs}
+            execution.run(jobs, labels, study.on_end, study.is_over)
         table = study.table(session, execution.mirror)  # after the progress bars, as it may show its own
     failures = [
         f"failed: {labels[job_id]}: {error} ({session.store.run(job_id).folder}/status.json)"
         for job_id, error in execution.failed.items()
     ]
-    return Shown(table, [*study.said(session), *failures], 1 if failures else 0)
+    return Shown(table, [*study.said(session), *failures], 1 if failures or study.failed else 0)

@@ -1,7 +1,7 @@
 """`hierbench collapse`: train jobs that lack snapshots, measure them, and publish curves, data and a summary."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +15,11 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
+from hierbench.execution.announce import announce
 from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.execution.job_inputs import features_without_crops
 from hierbench.execution.plan import make_plan
-from hierbench.execution.session import Session
+from hierbench.execution.session import Execution, Session
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.models.libraries.lookup import cached_backbone
@@ -52,7 +53,7 @@ class CollapseStudy(Study):
     kind = "collapse"
 
     def __init__(self, every: int | None) -> None:
-        self.every, self.curves = every, list[Curve]()
+        self.every, self.snapshots, self.curves = every, 0, list[Curve]()
 
     def open(self, session: Session) -> None:
         """Find both methods, and widen type I where an ETF needs it."""
@@ -94,15 +95,13 @@ class CollapseStudy(Study):
         epochs = session.recipe.train.epochs
         return {id_: "cached" if is_complete(run, self.snapshots, epochs) else "train" for id_, run in runs.items()}
 
-    def lines(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
-        """Return a line per job."""
-        if plan:
-            return lines_of_plan(plan, state)
-        return [
-            Line(frame.method, frame.type, seed, "blocked") for seed in range(session.num_seeds) for frame in FRAMES
-        ]
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+        """Report a line per job."""
+        seeds = range(session.num_seeds)
+        lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
+        return announce(session, lines_of_plan(plan, state) if plan else lines, self._models, snapshots=self.snapshots)
 
-    def models(self, session: Session) -> dict[tuple[FeatureType, str], int]:
+    def _models(self) -> dict[tuple[FeatureType, str], int]:
         """Count the parameters of both models."""
         found = dict[tuple[FeatureType, str], int]()
         for frame in reversed(FRAMES):  # ETF first
@@ -119,12 +118,13 @@ class CollapseStudy(Study):
         """Return the number of epochs between snapshots, and the jobs."""
         return {"every": self.snapshots}, [job.id for job in plan], {}
 
-    def begin(self, session: Session, plan: Sequence[Job]) -> None:
-        """Say what was widened, and start runs over that lack snapshots."""
+    def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
+        """Say what was widened, start runs over that lack snapshots, and yield the plan."""
         for frame, recipe in self.recipes.items():
             if recipe is not session.recipe:
                 say(f"note: {frame.type} has {recipe.model.type_i_units} units here, one per class as an ETF needs")
-        restart(plan, session.setting.store, self.snapshots)
+        restart(plan, session.store, self.snapshots)
+        yield from super().steps(session, plan, execution)
 
     def table(self, session: Session, mirror: Mirror | None) -> Table | None:
         """Measure the snapshots, write figure and data, and return the summary."""

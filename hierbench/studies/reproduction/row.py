@@ -1,7 +1,7 @@
 """A row of a table, and the recorded request that gives its runs again: shown, or carried out and compared."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -17,7 +17,7 @@ from hierbench.config.source import is_dataset_file
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked
-from hierbench.execution.session import Session
+from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.columns import PAPER, column_of, further
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.opening import open_board
@@ -272,11 +272,12 @@ class Again(Comparison):
         check_plan(plan, self.row.specs)
         return [job for job in plan if job.id in self.row.specs]
 
-    def begin(self, session: Session, plan: Sequence[Job]) -> None:
+    def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
         """Take as many threads as the record says, because results are rounded on a CPU as their number says."""
         threads = next(iter(self.row.runs.values())).environment.get("threads")
-        if session.setting.device == "cpu" and type(threads) is int and threads > 0:
-            session.setting = replace(session.setting, threads=threads)
+        if execution.setting.device == "cpu" and type(threads) is int and threads > 0:
+            execution.setting = replace(execution.setting, threads=threads)
+        yield from super().steps(session, plan, execution)
 
     def title(self, session: Session) -> str:
         """Return "reproduce"."""

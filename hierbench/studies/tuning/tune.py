@@ -2,14 +2,14 @@
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from sys import stderr
 from typing import Any, NamedTuple
 
-from optuna.trial import Trial, TrialState
+from optuna.trial import TrialState
 
 from hierbench.api.method import PostHoc, bases_of
 from hierbench.api.registry import HIDDEN, Found, method_group
@@ -23,11 +23,11 @@ from hierbench.execution.resources import make_setting
 from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.statistics import Cell
 from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
-from hierbench.runs.job import Job
-from hierbench.runs.mlflow_mirror import sqlite_uri
-from hierbench.runs.reading import read_record
-from hierbench.runs.repair import is_finished
-from hierbench.runs.requests import Budget, Request, asked_options, extend_request, record_request
+from hierbench.runs.job import Job, State
+from hierbench.runs.mlflow_mirror import Mirror, sqlite_uri
+from hierbench.runs.requests import Budget, extend_request
+from hierbench.studies.study import Study, carry_out
+from hierbench.studies.tuning.batches import Batches, shown
 from hierbench.studies.tuning.study import (
     OBJECTIVE,
     Record,
@@ -44,48 +44,136 @@ from hierbench.utils.errors import UserError
 
 def tune(options: Options, storage: str | None, sampler: str | None, trials: int | None, output: Path | None) -> Shown:
     """Run the command and return the ranking; the exit code is 0, or 1 where a run failed."""
-    session = Session(options)
-    sampler = sampler or session.recipe.tune.sampler
-    if options.executor == "ray" and sampler == "tpe":
-        raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
-    if sampler == "tpe":
-        trials = trials or session.recipe.tune.trials
-    names = names_asked(options)
-    with redirect_stdout(stderr):
-        methods, broken = find_methods(names)
-        bases = with_bases(methods)  # those that are no methods of their own nobody would name
-    asked = {found.name for found in methods}
-    methods += [found for name, found in bases.items() if name not in asked and HIDDEN.fullmatch(name)]
-    runs, folder = session.recipe.tune.runs, session.options.runs
-    methods, searches = _searches(session, methods, names, sampler, trials)
-    storage = storage or sqlite_uri(folder / "optuna.db", "give --storage URL")
-    types_to_train = [feature_type for _, feature_type, space in searches for _ in range(space.trials * runs)]
-    inputs = session.open(methods)
-    recipe = of_search(session.recipe)
-    session.setting = make_setting(session.options, len(types_to_train), weights=inputs.weights)
-    if session.options.dry_run or inputs.prepared is None:
-        for found, feature_type, space in searches:
+    return carry_out(Tuning(storage, sampler, trials, output), options)
+
+
+class Ranked(NamedTuple):
+    """A search that has ended, its complete trials, best first, and the winner."""
+
+    target: Target
+    results: list[tuple[dict[str, Any], Cell]]
+    best: Tuned
+
+
+class Tuning(Study):
+    """A search for each method on each type of model, one after another."""
+
+    kind = "tuning"
+
+    def __init__(self, storage: str | None, sampler: str | None, trials: int | None, output: Path | None) -> None:
+        self.storage, self.sampler, self.trials, self.output = storage or "", sampler, trials, output
+        self.ended = list[Ranked]()
+        self.current: Batches | None = None
+
+    def open(self, session: Session) -> None:
+        """Find the methods and what is searched for each."""
+        options, names = session.options, names_asked(session.options)
+        self.sampler = self.sampler or session.recipe.tune.sampler
+        if options.executor == "ray" and self.sampler == "tpe":
+            raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
+        if self.sampler == "tpe":
+            self.trials = self.trials or session.recipe.tune.trials
+        with redirect_stdout(stderr):
+            methods, num_broken = find_methods(names)
+            bases = with_bases(methods)  # those that are no methods of their own nobody would name
+        self.failed = num_broken > 0
+        asked = {found.name for found in methods}
+        methods += [found for name, found in bases.items() if name not in asked and HIDDEN.fullmatch(name)]
+        methods, self.searches = _searches(session, methods, names, self.sampler, self.trials)
+        self.storage = self.storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
+        session.open(methods)
+        self.recipe = of_search(session.recipe)
+
+    def plan(self, session: Session) -> list[Job]:
+        """Return nothing: what is run follows from the results."""
+        return []
+
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+        """Set where the searches run, and say what a dry run would search."""
+        runs, inputs = self.recipe.tune.runs, session.inputs
+        types = [feature_type for _, feature_type, space in self.searches for _ in range(space.trials * runs)]
+        session.setting = make_setting(session.options, len(types), weights=inputs.weights)
+        if inputs.prepared is not None and not session.options.dry_run:
+            say_notes(inputs.prepared)
+            return True
+        for found, feature_type, space in self.searches:
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
             say(f"{found.name} {feature_type}: {space.trials} configurations x {runs} runs ({values})")
-        needed = estimate(recipe, types_to_train, inputs, session.setting)
+        needed = estimate(self.recipe, types, inputs, session.setting)
         for extraction in needed.extractions:
-            say(describe(extraction, recipe))
+            say(describe(extraction, self.recipe))
         if needed.seconds:
             say(f"at least {duration(needed.seconds)} on this machine ({session.options.device}), less what is cached")
         if inputs.missing:
             say(f"blocked: {inputs.missing}")
-        return Shown(None)
-    say_notes(inputs.prepared)
-    file = output or tuned_file(folder, recipe.dataset)
-    failed, ended = broken > 0, list[Ranked]()
-    searched = asked_options(session.options, runs, sampler=sampler, trials=trials)
-    request = record_request(session.store.root, "tuning", recipe.dataset, searched)
-    for found, feature_type, space in searches:
-        target = Target(recipe, inputs.prepared, found, feature_type, inputs.digest)
-        ranked, lost = _tune_one(session, target, space, sampler, storage, file, request)
-        failed, ended = failed or lost, ended + ranked
-    browse = f"browse: uvx optuna-dashboard {shlex.quote(without_password(storage))}"
-    return Shown(ranking_table(ended, file) if ended else None, [browse], 1 if failed else 0)
+        return False
+
+    def asked(
+        self, session: Session, plan: Sequence[Job]
+    ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
+        """Return how it is searched; jobs and budgets are added as they follow."""
+        more = {"seeds": self.recipe.tune.runs, "sampler": self.sampler, "trials": self.trials}
+        return {name: value for name, value in more.items() if value is not None}, [], {}
+
+    def title(self, session: Session) -> str:
+        """Return "tune", and the methods."""
+        return f"tune {','.join(dict.fromkeys(found.name for found, *_ in self.searches))}"
+
+    def label(self, job: Job) -> str:
+        """Return the configuration of a job, and its seed."""
+        assert self.current is not None
+        return self.current.labels[job.id]
+
+    def is_over(self, job: Job) -> bool:
+        """Whether a job is the first of a trial that is pruned."""
+        return self.current is not None and self.current.is_over(job)
+
+    def on_end(self, job: Job) -> None:
+        """End the trial of a job if it was the last."""
+        if self.current is not None:
+            self.current.on_end(job)
+
+    def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
+        """Yield the jobs of one batch of trials after another, and write down each search's winner."""
+        prepared, assert_sampler = session.inputs.prepared, self.sampler
+        assert prepared is not None and assert_sampler is not None
+        runs, epochs = self.recipe.tune.runs, self.recipe.train.epochs
+        execution.meter.expect(float(sum(space.trials * runs * epochs for *_, space in self.searches)))
+        for found, feature_type, space in self.searches:
+            target = Target(self.recipe, prepared, found, feature_type, session.inputs.digest)
+            name = target.study(space, assert_sampler)
+            record, search = (
+                Record(self.storage, name, session.options.runs),
+                Search(space, assert_sampler, target.start(space)),
+            )
+            done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
+            where = f"study {name!r} in {without_password(self.storage)}"
+            say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; {where}")
+            row, budget = f"{found.name}:{feature_type}", Budget(trials=space.trials, runs=runs, study=name)
+            request = extend_request(session.store.root, self.request, budget={row: budget.model_dump()})
+            self.current = Batches(target, search, record, execution, request)
+            yield from self.current.steps()
+            best = winner(search, name, runs)
+            if best is None:
+                say(f"{target.label}: no configuration was completed")
+                self.failed = True
+                continue
+            if best.ends:
+                extend_request(session.store.root, request, budget={row: {"ends": best.ends}})
+            write_tuned(self.file(session), {(self.recipe.protocol, found.name, feature_type): best})
+            self.ended.append(Ranked(target, search.results(), best))
+
+    def file(self, session: Session) -> Path:
+        """Return the file of the winners."""
+        return self.output or tuned_file(session.options.runs, self.recipe.dataset)
+
+    def table(self, session: Session, mirror: Mirror | None) -> Table | None:
+        """Return the ranking of each search."""
+        return ranking_table(self.ended, self.file(session)) if self.ended else None
+
+    def said(self, session: Session) -> list[str]:
+        """Return how to look at the studies."""
+        return [f"browse: uvx optuna-dashboard {shlex.quote(without_password(self.storage))}"]
 
 
 def _searches(
@@ -132,117 +220,6 @@ def _searches(
     for note in notes:
         say(note)
     return [found for found, _ in spaces], searches
-
-
-class Tuning:
-    """The search of one method on one type of model."""
-
-    def __init__(self, target: Target, search: Search, record: Record, execution: Execution, request: Request) -> None:
-        self.target, self.search, self.record, self.execution = target, search, record, execution
-        self.store, self.request = execution.setting.store, request
-        self.labels: dict[str, str] = {}
-        self._trials: dict[str, Trial] = {}  # by id of a job
-        self._jobs: dict[int, list[Job]] = {}  # by number of a trial that has not ended
-
-    def run(self) -> None:
-        """Try every configuration of the search."""
-        while batch := self.search.next():
-            for trial in batch:
-                jobs = self._jobs[trial.number] = self.target.jobs(trial.params)
-                self._trials |= {job.id: trial for job in jobs}
-                self.labels |= {job.id: f"{self._label(trial)} seed {job.spec.seed}" for job in jobs}
-                self._count(job for job in jobs if is_finished(job.spec, self.store))
-            ids = [job.id for trial in batch for job in self._jobs[trial.number]]
-            self.request = extend_request(self.store.root, self.request, ids)
-            going_on = batch
-            if self.search.sampler == "tpe":
-                first = [self._jobs[trial.number][0] for trial in batch]
-                self.execution.run(first, self.labels, is_over=self._is_worse)
-                going_on = [
-                    self._trials[job.id]
-                    for job in first
-                    if not self._is_worse(job) and job.id not in self.execution.failed
-                ]
-            plan = [job for trial in going_on for job in self._jobs[trial.number]]
-            self.execution.run(plan, self.labels, on_end=self._end_if_complete)
-            for trial in batch:
-                self._end(trial)
-
-    def _is_worse(self, job: Job) -> bool:
-        """Whether the trial of which this is the first run is pruned."""
-        run = read_record(self.store.run(job.id).folder)
-        history = run.history() if run.epochs_done else []
-        return self.search.is_worse(self._trials[job.id], history, job.spec.train.epochs)
-
-    def _end_if_complete(self, job: Job) -> None:
-        trial = self._trials[job.id]
-        if all(is_finished(run.spec, self.store) for run in self._jobs.get(trial.number, [])):
-            self._end(trial)
-
-    def _end(self, trial: Trial) -> None:
-        """End a trial, record and show its result."""
-        jobs = self._jobs.pop(trial.number, [])
-        if not jobs:  # it ended when another command finished the runs that ours waited for
-            return
-        self._count(jobs)  # also those that will not run
-        runs, failed = [job.id for job in jobs], self.execution.failed
-        if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
-            errors = [failed[run] for run in runs if run in failed]
-            values = (
-                [] if errors else [read_record(self.store.run(run).folder).result["val"][OBJECTIVE] for run in runs]
-            )
-            self.search.end(trial, values, *errors[:1])
-        frozen = self.search.trials()[trial.number]
-        if not self.record.add(frozen, runs):  # added by an earlier command, or by another that is running
-            return
-        if frozen.state == TrialState.PRUNED:
-            self.execution.meter.say(f"{self._label(trial)}: stopped after epoch {frozen.last_step}")
-        elif frozen.state == TrialState.COMPLETE:
-            self.execution.meter.say(f"{self._label(trial)}: validation {OBJECTIVE} {frozen.value:.4f}")
-
-    def _label(self, trial: Trial) -> str:
-        return f"{self.target.label} {shown(trial.params)}"
-
-    def _count(self, jobs: Iterable[Job]) -> None:
-        for job in jobs:
-            self.execution.count(job, self.labels[job.id])
-
-
-class Ranked(NamedTuple):
-    """A search that has ended, its complete trials, best first, and the winner."""
-
-    target: Target
-    results: list[tuple[dict[str, Any], Cell]]
-    best: Tuned
-
-
-def _tune_one(
-    session: Session, target: Target, space: Space, sampler: str, storage: str, file: Path, request: Request
-) -> tuple[list[Ranked], bool]:
-    """Carry out one search, write the winner, and return it, if there is one, and whether a run failed."""
-    name, runs, epochs = target.study(space, sampler), target.recipe.tune.runs, target.recipe.train.epochs
-    record, search = Record(storage, name, session.options.runs), Search(space, sampler, target.start(space))
-    done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
-    where = f"study {name!r} in {without_password(storage)}"
-    say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; {where}")
-    budget = Budget(trials=space.trials, runs=runs, study=name)
-    row = f"{target.found.name}:{target.type}"
-    request = extend_request(session.store.root, request, budget={row: budget.model_dump()})
-    work = float(space.trials * runs * epochs)
-    with (
-        redirect_stdout(stderr),  # a method may print; standard output is for results
-        Execution(session, f"tune {target.label}") as execution,
-    ):
-        execution.meter.expect(work)
-        Tuning(target, search, record, execution, request).run()
-    best = winner(search, name, runs)
-    if best is not None and best.ends:
-        extend_request(session.store.root, request, budget={row: {"ends": best.ends}})
-    if best is None:
-        say(f"{target.label}: no configuration was completed")
-        return [], True
-    write_tuned(file, {(target.recipe.protocol, target.found.name, target.type): best})
-    return [Ranked(target, search.results(), best)], bool(execution.failed)
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
@@ -302,8 +279,3 @@ def _choice(target: Target, best: Tuned, file: Path) -> str:
     certain = "" if best.separated else f"; {why}, so the choice may be due to chance"
     ends = f"; at an end of its range: {', '.join(best.ends)}" if best.ends else ""
     return f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}{ends}; written to {file}"
-
-
-def shown(params: Mapping[str, Any]) -> str:
-    """Return hyperparameters as users see them."""
-    return ", ".join(f"{name} {value:g}" for name, value in params.items())

@@ -1,0 +1,102 @@
+"""The trials of one search: which jobs run next, which are stopped early, and how trials end."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from optuna.trial import Trial, TrialState
+
+from hierbench.execution.session import Execution
+from hierbench.runs.job import Job
+from hierbench.runs.reading import read_record
+from hierbench.runs.repair import is_finished
+from hierbench.runs.requests import Request, extend_request
+from hierbench.studies.tuning.study import OBJECTIVE, Record, Search, Target
+
+
+class Batches:
+    """The trials of one search, batch by batch."""
+
+    def __init__(self, target: Target, search: Search, record: Record, execution: Execution, request: Request) -> None:
+        self.target, self.search, self.record, self.execution = target, search, record, execution
+        self.store, self.request = execution.setting.store, request
+        self.labels: dict[str, str] = {}
+        self._trials: dict[str, Trial] = {}  # by id of a job
+        self._jobs: dict[int, list[Job]] = {}  # by number of a trial that has not ended
+        self._prunes = False  # whether first runs are being run
+
+    def steps(self) -> Iterator[list[Job]]:
+        """Yield the jobs of every configuration of the search, batch by batch."""
+        while batch := self.search.next():
+            for trial in batch:
+                jobs = self._jobs[trial.number] = self.target.jobs(trial.params)
+                self._trials |= {job.id: trial for job in jobs}
+                self.labels |= {job.id: f"{self._label(trial)} seed {job.spec.seed}" for job in jobs}
+                self._count(job for job in jobs if is_finished(job.spec, self.store))
+            ids = [job.id for trial in batch for job in self._jobs[trial.number]]
+            self.request = extend_request(self.store.root, self.request, ids)
+            going_on = batch
+            if self.search.sampler == "tpe":
+                first = [self._jobs[trial.number][0] for trial in batch]
+                self._prunes = True
+                yield first
+                going_on = [
+                    self._trials[job.id]
+                    for job in first
+                    if not self._is_worse(job) and job.id not in self.execution.failed
+                ]
+            plan = [job for trial in going_on for job in self._jobs[trial.number]]
+            self._prunes = False
+            yield plan
+            for trial in batch:
+                self._end(trial)
+
+    def is_over(self, job: Job) -> bool:
+        """Whether a job is stopped, or not started, as its trial is pruned."""
+        return self._prunes and self._is_worse(job)
+
+    def _is_worse(self, job: Job) -> bool:
+        """Whether the trial of which this is the first run is pruned."""
+        run = read_record(self.store.run(job.id).folder)
+        history = run.history() if run.epochs_done else []
+        return self.search.is_worse(self._trials[job.id], history, job.spec.train.epochs)
+
+    def on_end(self, job: Job) -> None:
+        """End the trial of a job if all its runs are done."""
+        if self._prunes:
+            return
+        trial = self._trials[job.id]
+        if all(is_finished(run.spec, self.store) for run in self._jobs.get(trial.number, [])):
+            self._end(trial)
+
+    def _end(self, trial: Trial) -> None:
+        """End a trial, record and show its result."""
+        jobs = self._jobs.pop(trial.number, [])
+        if not jobs:  # it ended when another command finished the runs that ours waited for
+            return
+        self._count(jobs)  # also those that will not run
+        runs, failed = [job.id for job in jobs], self.execution.failed
+        if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
+            errors = [failed[run] for run in runs if run in failed]
+            values = (
+                [] if errors else [read_record(self.store.run(run).folder).result["val"][OBJECTIVE] for run in runs]
+            )
+            self.search.end(trial, values, *errors[:1])
+        frozen = self.search.trials()[trial.number]
+        if not self.record.add(frozen, runs):  # added by an earlier command, or by another that is running
+            return
+        if frozen.state == TrialState.PRUNED:
+            self.execution.meter.say(f"{self._label(trial)}: stopped after epoch {frozen.last_step}")
+        elif frozen.state == TrialState.COMPLETE:
+            self.execution.meter.say(f"{self._label(trial)}: validation {OBJECTIVE} {frozen.value:.4f}")
+
+    def _label(self, trial: Trial) -> str:
+        return f"{self.target.label} {shown(trial.params)}"
+
+    def _count(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self.execution.count(job, self.labels[job.id])
+
+
+def shown(params: Mapping[str, Any]) -> str:
+    """Return hyperparameters as users see them."""
+    return ", ".join(f"{name} {value:g}" for name, value in params.items())
