@@ -17,6 +17,7 @@ BESIDE = {  # files of a publication that its page leads to
     "differences.md": "differences from cross-entropy",
     "metrics.md": "more metrics",
     "mistakes.html": "mistakes",
+    "collapse.svg": "collapse in training",
 }
 
 
