@@ -54,6 +54,7 @@ def test_a_damaged_run_has_no_confusion_matrix(cli, damaged):
         ("--output", "leaderboard --dataset shapes --publish boards --output x.md"),
         ("--unpaired", "power ce crm --dataset cifar100 --numbers paper --unpaired"),
         ("--device", "verify runs --device cpu"),
+        ("--weights", "verify runs --weights w.pth"),
         ("--device", "reproduce runs ce --device cpu"),
         ("--runs", "reproduce runs ce --runs again"),
         ("--jobs", "reproduce runs ce --jobs 2"),

@@ -97,10 +97,18 @@ def test_a_dead_owner_is_taken_over_at_once(tmp_path, holder, monkeypatch, excha
     assert names(tmp_path) == []
 
 
+def patch_filelock(monkeypatch, name, value):
+    """Replace a name in each module of filelock that has it: where it is differs between versions."""
+    modules = [module for path, module in sys.modules.items() if path.split(".")[0] == "filelock"]
+    modules = [module for module in modules if name in vars(module)]
+    assert modules, name
+    for module in modules:
+        monkeypatch.setattr(module, name, value)
+
+
 def cannot_exchange(monkeypatch):
     """As file systems on servers, which refuse to exchange two names."""
-    monkeypatch.setattr("filelock._soft.exchange_names", lambda *_: False)
-    monkeypatch.setattr("filelock._util.exchange_names", lambda *_: False)
+    patch_filelock(monkeypatch, "exchange_names", lambda *_: False)
 
 
 def pretend(folder, beat=0, **changes):
@@ -137,7 +145,7 @@ def test_an_owner_elsewhere_counts_as_dead_only_without_a_sign_of_life(tmp_path,
 @pytest.mark.parametrize("content", ["", "filelock/2\n", "nonsense", "filelock/2\npid=1\nhost=x\nmode=new\n"])
 def test_a_file_that_says_nothing_yet_is_an_owner_until_the_limit(tmp_path, quick, monkeypatch, content):
     """A process was killed, or the power failed, before it had written who it is; or a later version wrote it."""
-    monkeypatch.setattr("filelock._soft.MALFORMED_LOCK_AGE_THRESHOLD", 0.1)  # seconds; 2 otherwise
+    patch_filelock(monkeypatch, "MALFORMED_LOCK_AGE_THRESHOLD", 0.1)  # seconds; 2 otherwise
     (tmp_path / ".lock").write_text(content)
     lock = Lock(tmp_path)
     assert lock.holder() in ("another process", "process 1 on x")
@@ -207,7 +215,7 @@ def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("filelock._marker.write_all", full)
+        patch_filelock(patch, "write_all", full)
         with pytest.raises(OSError, match="No space left"):
             Lock(tmp_path).acquire()
     assert names(tmp_path) == []

@@ -12,7 +12,13 @@ from hierbench.utils.errors import UserError
 
 
 def verify(
-    paths: Sequence[Path], data_dir: Path, retrain: int = 0, device: Device = "auto", *, all_metrics: bool = False
+    paths: Sequence[Path],
+    data_dir: Path,
+    retrain: int = 0,
+    device: Device = "auto",
+    weights: Path | None = None,
+    *,
+    all_metrics: bool = False,
 ) -> list[Report]:
     """Verify runs folders and folders of published records; nothing in them is trusted, run or changed.
 
@@ -22,13 +28,14 @@ def verify(
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
         retrain: how many runs of each folder are trained again, drawn at random.
         device: to train them on.
+        weights: file of initial weights that was given to the runs.
         all_metrics: compare all metrics that are kept with runs, also those that no table here shows.
 
     Raises:
         UserError: a path is no folder, or has no runs; or nothing can be trained again.
     """
     folders = [folder for path in paths for folder in folders_in(path)]
-    return [_verify(folder, dataset, data_dir, retrain, device, all_metrics) for folder, dataset in folders]
+    return [_verify(folder, dataset, data_dir, retrain, device, weights, all_metrics) for folder, dataset in folders]
 
 
 def folders_in(path: Path) -> list[tuple[Path, str | None]]:
@@ -43,7 +50,13 @@ def folders_in(path: Path) -> list[tuple[Path, str | None]]:
 
 
 def _verify(
-    folder: Path, dataset: str | None, data_dir: Path, retrain: int, device: Device, all_metrics: bool
+    folder: Path,
+    dataset: str | None,
+    data_dir: Path,
+    retrain: int,
+    device: Device,
+    weights: Path | None,
+    all_metrics: bool,
 ) -> Report:
     """Verify one folder."""
     metrics = None if all_metrics else metrics_shown(folder, dataset)
@@ -54,7 +67,7 @@ def _verify(
     if retrain:
         from hierbench.studies.reproduction.retraining import train_again  # with all that trains
 
-        train_again(found, retrain, data_dir, device)
+        train_again(found, retrain, data_dir, device, weights)
     report = Report(folder, found, checked.rows, notes=list(checked.records.notes))
     if left := {name for one in found for name in one.unchecked}:
         report.notes.append(

@@ -83,7 +83,9 @@ def is_close(name: str, recorded: float | None, new: float | None, num: int) -> 
     return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
 
 
-def train_again(findings: Sequence[RunFinding], num: int, data_dir: Path, asked: Device) -> None:
+def train_again(
+    findings: Sequence[RunFinding], num: int, data_dir: Path, asked: Device, weights: Path | None = None
+) -> None:
     """Train `num` runs, drawn at random, again, and write what came out to their findings.
 
     For a re-ranked run its bases are trained again, compared like runs that were drawn, and re-ranked.
@@ -105,7 +107,7 @@ def train_again(findings: Sequence[RunFinding], num: int, data_dir: Path, asked:
     drawn = random.SystemRandom().sample(fit, min(num, len(fit)))
     ids = dict.fromkeys(run_id for finding in drawn for run_id in (*finding.record.bases, finding.id))
     with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
-        setting = Setting(runs=Path(folder), data_dir=data_dir.resolve(), device=device)
+        setting = Setting(runs=Path(folder), data_dir=data_dir.resolve(), device=device, weights=weights)
         for finding in map(by_id.__getitem__, ids):
             _train(finding, by_id, methods, setting)
 
@@ -130,7 +132,9 @@ def _train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Instal
     record, spec = finding.record, finding.record.job
     found, *bases = filter(None, map(methods.that_ran, [spec, *(by_id[run_id].record.job for run_id in spec.bases)]))
     try:
-        weights = None if spec.weights is None else find_weights(spec.model, setting.data_dir / "weights")
+        weights = (
+            None if spec.weights is None else find_weights(spec.model, setting.data_dir / "weights", setting.weights)
+        )
     except UserError as error:
         finding.note(f"not trained again: {error}")
         return
