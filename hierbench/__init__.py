@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     __version__: str
     from hierbench.api.method import Method, PostHoc, hyperparameter
     from hierbench.hierarchy.tree import Hierarchy
+    from hierbench.leaderboard.board import Board
     from hierbench.metrics import evaluate
-    from hierbench.python.board import Board, board
+    from hierbench.python.board import board
     from hierbench.python.running import run
     from hierbench.python.scoring import score
 
@@ -56,7 +57,7 @@ __all__ = [
 
 # Names load on first use: `import hierbench` must not pay for torch.
 _HOME = {
-    "Board": "hierbench.python.board",
+    "Board": "hierbench.leaderboard.board",
     "Hierarchy": "hierbench.hierarchy.tree",
     "Method": "hierbench.api.method",
     "PostHoc": "hierbench.api.method",

@@ -2,13 +2,46 @@
 
 from collections.abc import Mapping, Sequence
 
-from hierbench.runs.record import Record
+from hierbench.config.options import folder_options
+from hierbench.config.recipe import dataset_name, recipe_names
+from hierbench.config.sections import Protocol
+from hierbench.runs.record import Record, Records
 from hierbench.runs.requests import ID_DIGITS, SHOWN_DIGITS, Request, oldest_first
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
 OTHER_SETTINGS = "finished runs with other settings are not in this table"
 LISTED = 6  # requests in an error, and in the line on what is left out
+
+
+class NoRunsError(UserError):
+    """There are no runs to make a table of."""
+
+
+def tested_runs(name: str, records: Records, ids: Sequence[str] | None) -> list[Record]:
+    """Return the runs of a dataset that have test results; without `ids` not those of an ablation alone."""
+    ablated = records.ablated
+    found = records if ids is None else [record for run_id in ids if (record := records.get(run_id)) is not None]
+    return [
+        record
+        for record in found
+        if record.spec is not None and record.spec.dataset.name == name and record.spec.split == "test"
+        if ids is not None or record.id not in ablated
+    ]
+
+
+def no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRunsError:
+    """Return the error that says how to make runs of a dataset."""
+    name = dataset_name(dataset)
+    if name == dataset and name not in recipe_names():
+        there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
+        absent = "" if records.root.is_dir() else f"; no folder {records.root}, whose datasets would be known too"
+        return NoRunsError(f"{unknown_name('recipe', dataset, there.union(recipe_names()))}{absent}")
+    which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
+    command = f"run: hierbench run --methods paper --dataset {dataset}{option}{folder_options(records.root)}"
+    if not records.root.is_dir():
+        return NoRunsError(f"no runs of {name}{which}: no folder {records.root}; {command}")
+    return NoRunsError(f"no runs of {name}{which} in {records.root}; {command}")
 
 
 def choose(

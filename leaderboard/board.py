@@ -1,41 +1,49 @@
-"""A leaderboard: rows of one dataset and one protocol, read from run records or from the published tables."""
+"""A leaderboard: rows of one dataset and one protocol, made from run records or from the published tables.
+
+Commands, Python programs and notebooks have the same object; its statistics are computed once, when first asked for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from hierbench.config.options import folder_options
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.sections import PAPER_METHODS, Protocol
-from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_of
+from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_of, no_runs, tested_runs
 from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.formats import Format, html, render
+from hierbench.leaderboard.paired import Difference, Differences, baseline_tests, compare_rows, named_rows
 from hierbench.leaderboard.printed import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.rows import evidence_of, rows_of
 from hierbench.leaderboard.scored import is_scored_row, scored_rows
 from hierbench.leaderboard.settings import recipe_of, remarks_on
-from hierbench.leaderboard.statistics import Row
+from hierbench.leaderboard.statistics import CitedRow, Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError, unknown_name
-from hierbench.utils.text import one_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from hierbench.leaderboard.table import Table
 
 PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
-
-
-FURTHER_KEYS = ("tuning", "scored", "citation", "seeds", "lacking")  # of JSON, not in its contract
-NOT_IN_JSON = ("interval", "leads")  # fields of a cell that the contract has not
-
-
-class NoRunsError(UserError):
-    """There are no runs to make a table of."""
 
 
 @dataclass(frozen=True, repr=False)
 class Board:
     """Rows that may be ranked together, in the order of a table; made by `of` or `paper`, and never changed.
+
+    A notebook shows it as a table, `print` as markdown; iterating gives its rows. `board["haframe", "type-II"]` is a
+    row, `board["crm"]` the only one of a method: it has `metrics`, {name: cell} with `mean`, `ci95` (half-width of the
+    95% interval) and `values` by seed, and the `seeds` and `runs` behind them.
 
     Attributes:
         dataset, protocol, distance: what all rows share.
@@ -45,6 +53,8 @@ class Board:
         evidence: how many runs have which verdict, where they were verified; printed below the table.
         seeds: that a row needs to be ranked; () where rows have no runs.
         records: of the runs behind the rows, and of all others beside them; none of a printed table.
+        cited: lines that other authors printed, below the rows of a printed table.
+        file: of a user's dataset, "" for a name; with it and `data_dir`, prepared data, pictures find the tree.
     """
 
     dataset: str
@@ -56,10 +66,14 @@ class Board:
     evidence: str = ""
     seeds: tuple[int, ...] = ()
     records: Records = field(default=Records(Path()), compare=False)
+    cited: tuple[CitedRow, ...] = ()
+    file: str = field(default="", compare=False)
+    data_dir: Path = field(default=Path("data"), compare=False)
 
     def __post_init__(self) -> None:
         """Put the rows into the order of a table."""
-        object.__setattr__(self, "rows", tuple(sorted(self.rows, key=_place)))
+        object.__setattr__(self, "rows", tuple(sorted(self.rows, key=lambda row: (row.scored, *_place(row)))))
+        object.__setattr__(self, "cited", tuple(sorted(self.cited, key=_place)))
 
     @classmethod
     def paper(cls, dataset: str, *, others: bool = False) -> Board:
@@ -74,7 +88,8 @@ class Board:
             for line, cells in paper_lines(dataset)
         ]
         ranked, _ = rank(rows)
-        return cls(dataset, PUBLISHED, paper_distance(dataset), (*ranked, *(other_rows(dataset) if others else ())))
+        cited = tuple(other_rows(dataset)) if others else ()
+        return cls(dataset, PUBLISHED, paper_distance(dataset), ranked, cited=cited)
 
     @classmethod
     def of(
@@ -105,7 +120,7 @@ class Board:
             UserError: `ids` of more than one protocol, re-ranked runs without their bases, or no such request.
         """
         name = dataset_name(dataset)
-        tested = _tested(name, records, ids)
+        tested = tested_runs(name, records, ids)
         protocols = sorted({record.job.protocol for record in tested})
         if ids is not None and len(protocols) > 1:
             raise UserError(f"runs of {name} under two protocols ({', '.join(protocols)}) are never ranked together")
@@ -114,11 +129,12 @@ class Board:
             alone = scored and ids is None and protocol is None and request is None
             rows, data, remarks = scored_rows(name, records, None) if alone else ([], None, [])
             if not rows or data is None:
-                raise _no_runs(dataset, records, protocol)
+                raise no_runs(dataset, records, protocol)
             ranked, _ = rank(rows)
             remarks += _remark_on_two(rows)
             said = evidence_of(rows, records)
-            return cls(name, SCORED, data.distance, ranked, "; ".join(remarks), evidence=said, records=records)
+            remark, file = "; ".join(remarks), dataset if dataset != name else ""
+            return cls(name, SCORED, data.distance, ranked, remark, evidence=said, records=records, file=file)
         board = cls._of_runs(dataset, records, ids, found, protocols, request)
         if ids is not None or not scored:
             return board
@@ -170,6 +186,7 @@ class Board:
             evidence=evidence_of(rows, records),
             seeds=seeds,
             records=records,
+            file=dataset if dataset != name else "",
         )
 
     def __repr__(self) -> str:
@@ -177,81 +194,129 @@ class Board:
         runs, planned = (sum(getattr(row, name) for row in self.rows) for name in ("n", "planned"))
         return f"<Board {self.dataset}, protocol {self.protocol}: {len(self.rows)} rows, {runs} of {planned} runs>"
 
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str | tuple[str, str]) -> Row:
+        """Return the row of a method, or of a method and a type; a UserError where there is none or several."""
+        parts = name if isinstance(name, tuple) else (name,)
+        if len(parts) > 2 or not all(isinstance(part, str) for part in parts):
+            raise UserError(f"a row is board[METHOD] or board[METHOD, TYPE], not board[{name!r}]; see also board.rows")
+        shown = ":".join(parts)
+        rows = named_rows(self.rows, shown)
+        if len(rows) > 1:
+            names = ", ".join(f"{row.title} {row.type}" for row in rows)
+            raise UserError(f"{shown} has {len(rows)} rows: {names}; name the type, or choose from board.rows")
+        return rows[0]
+
+    def __str__(self) -> str:
+        """Return the table as markdown."""
+        return self.render()
+
+    def _repr_html_(self) -> str:
+        return html.notebook(self.table)
+
+    @cached_property
+    def table(self) -> Table:
+        """The table that every format shows."""
+        from hierbench.leaderboard.tables.board import board_table
+
+        return board_table(self)
+
+    @cached_property
+    def tests(self) -> dict[tuple[int, str], Difference]:
+        """The tests of the table, see `baseline_tests`."""
+        return baseline_tests(self)
+
+    def render(self, format: Format = "markdown") -> str:
+        """Return the table as a text: "markdown", "latex", "csv", "json" or "html"."""
+        return render(self.table, format)
+
+    def frame(self, by: Literal["row", "seed"] = "row") -> pd.DataFrame:
+        """Return the numbers for pandas.
+
+        Args:
+            by: "row", a line per row of the table: type, method, title, finished and planned runs, and of each metric
+                the mean, the half-width of its interval ("top1 ci95") and whether it is best (1 or 0); or "seed", a
+                line per finished run and metric: type, method, title, metric, seed, value; published numbers have none.
+        """
+        import pandas as pd
+
+        from hierbench.leaderboard.tables.board import SEED_KEYS, row_records, seed_records
+
+        if by not in ("row", "seed"):
+            raise unknown_name("frame", by, ("row", "seed"))
+        lines, columns = (row_records(self), None) if by == "row" else (seed_records(self), SEED_KEYS)
+        return pd.DataFrame(lines, columns=columns).replace({None: math.nan}).infer_objects()
+
+    def compare(self, reference: str, *rows: str) -> Differences:
+        """Return how far rows are from a reference in every column, paired by seed; as `hierbench compare`.
+
+        Args:
+            reference: METHOD:TYPE, or METHOD, whose row of the same type each row is compared with.
+            rows: METHOD or METHOD:TYPE; by default all other rows of the table.
+
+        Raises:
+            UserError: no such row, or nothing to compare; or the numbers are published ones, without runs.
+        """
+        if not self.records:
+            raise UserError("published numbers have no seeds to compare; a board of runs has")
+        return Differences(self, compare_rows(self, reference, rows))
+
+    def plot(self, kind: str, **run: Any) -> Figure:
+        """Draw a picture of the rows; remarks on what is not in it go to standard error.
+
+        Args:
+            kind: "tradeoff", accuracy against mistake severity; "severity", mistakes at each distance; "levels",
+                accuracy at every level of the tree, and "operating", risk over coverage where a method may answer with
+                an ancestor, both from the predictions; "curves", loss and validation metrics over the epochs; or
+                "confusion", the confusion matrix of one run.
+            run: of "confusion": `method`, and `type` and `seed`, by default the first type and the smallest seed.
+
+        Returns:
+            A figure, which a notebook shows; `figure.savefig("tradeoff.svg")` saves it.
+        """
+        if not self.records and kind != "tradeoff":
+            raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
+        if not self.of_runs.rows:
+            raise UserError(f"the board of {self.dataset} has predictions made elsewhere alone, which have no picture")
+        # Pictures are found by their names, as methods are.
+        figure: Figure = import_module("hierbench.figures.plots.source").draw_board(self, kind, **run)
+        return figure
+
     @property
     def of_runs(self) -> Board:
-        """The board without the rows that were scored or cited, which have no runs."""
-        return replace(self, rows=tuple(row for row in self.rows if not row.scored and row.citation is None))
+        """The board without the rows that were scored or cited, which were not trained here."""
+        return replace(self, rows=tuple(row for row in self.rows if not row.scored), cited=())
 
     def refuse_scored(self, names: Sequence[str]) -> None:
         """Raise a UserError for a name that is no row of runs, and that of a scored row of the dataset."""
-        methods = {row.method for row in self.of_runs.rows}
+        methods = {row.method for row in self.rows if not row.scored}
         for name in names:
             if name.partition(":")[0] not in methods and is_scored_row(name, self.records, self.dataset):
                 raise UserError(f"{name!r} is a scored row; only rows of runs are compared")
 
     @property
+    def printed_rows(self) -> tuple[Row | CitedRow, ...]:
+        """All that a table shows: the rows, then the lines of other authors."""
+        return (*self.rows, *self.cited)
+
+    @property
     def shown(self) -> list[Column]:
-        """The columns of which at least one row has a cell."""
-        return [column for column in self.columns if any(column.name in row.metrics for row in with_values(self.rows))]
+        """The columns of which at least one row has a cell.
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the contract of leaderboard.json."""
-        content: dict[str, Any] = {"dataset": self.dataset, "protocol": self.protocol, "distance": self.distance}
-        content["rows"] = [_as_json(row) for row in self.rows]
-        if self.seeds:
-            content["seeds"] = list(self.seeds)
-        if self.columns != PAPER:
-            content["columns"] = [column.name for column in self.columns]
-        return content
+        Rows without a finished run have an empty cell of every metric, also of HierDist@20 on a tree of fewer classes:
+        they count only where there are no others.
+        """
+        rows = [row for row in self.printed_rows if row.n or isinstance(row, CitedRow)] or self.rows
+        return [column for column in self.columns if any(column.name in row.metrics for row in rows)]
 
 
-def _as_json(row: Row) -> dict[str, Any]:
-    """Return a row as JSON types; what is not among the contract's keys only where there is something to say."""
-    content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
-    if state := content.pop("state"):
-        content["verdict"] = state
-    content["metrics"] = {
-        name: {key: value for key, value in vars(cell).items() if key not in NOT_IN_JSON}
-        for name, cell in row.metrics.items()
-    }
-    return content
-
-
-def _place(row: Row) -> tuple[bool, bool, str, bool, str]:
-    return row.citation is not None, row.scored, row.type, row.method not in PAPER_METHODS, row.method
-
-
-def with_values(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the rows that say which metrics a table has: those without a finished run only where there are no others.
-
-    They have an empty cell of every metric, also of HierDist@20 on a tree of fewer classes.
-    """
-    return [row for row in rows if row.n or row.citation is not None] or rows
-
-
-def _tested(name: str, records: Records, ids: Sequence[str] | None) -> list[Record]:
-    """Return the runs of a dataset that have test results; without `ids` not those of an ablation alone."""
-    ablated = records.ablated
-    found = records if ids is None else [record for run_id in ids if (record := records.get(run_id)) is not None]
-    return [
-        record
-        for record in found
-        if record.spec is not None and record.spec.dataset.name == name and record.spec.split == "test"
-        if ids is not None or record.id not in ablated
-    ]
-
-
-def _no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRunsError:
-    name = dataset_name(dataset)
-    if name == dataset and name not in recipe_names():
-        there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
-        absent = "" if records.root.is_dir() else f"; no folder {records.root}, whose datasets would be known too"
-        return NoRunsError(f"{unknown_name('recipe', dataset, there.union(recipe_names()))}{absent}")
-    which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
-    command = f"run: hierbench run --methods paper --dataset {dataset}{option}{folder_options(records.root)}"
-    if not records.root.is_dir():
-        return NoRunsError(f"no runs of {name}{which}: no folder {records.root}; {command}")
-    return NoRunsError(f"no runs of {name}{which} in {records.root}; {command}")
+def _place(row: Row | CitedRow) -> tuple[str, bool, str]:
+    return row.type, row.method not in PAPER_METHODS, row.method
 
 
 def planned_seeds(dataset: str, protocol: str) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import Column, further
+from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.ranking import marked
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.further_metrics import Values, read_further, write_further
@@ -14,7 +14,9 @@ from hierbench.utils.errors import UserError
 
 
 def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:
-    """Return a board with these columns; metrics beyond the paper's are computed where no earlier command did.
+    """Return a board with these columns and the place of its data.
+
+    Metrics beyond the paper's are computed where no earlier command did.
 
     A cell is empty where a metric does not exist: consistency for a method that predicts classes alone, and all but the
     paper's metrics for scored predictions that rank a few classes and for records without predictions. Marks are
@@ -30,6 +32,9 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     Raises:
         UserError: the tree is not here or has no such level, or no row has a chosen metric.
     """
+    board = replace(board, data_dir=data_dir)
+    if tuple(columns) == PAPER:
+        return board
     names, damaged = further(columns), dict[str, str]()
     done = {id(row): counted_runs(row, board.records) for row in board.rows}
     values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir, damaged)

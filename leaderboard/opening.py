@@ -54,7 +54,7 @@ def open_board(
     try:
         known = replace(records, apart=rejected_rows(rows))
         board = Board.of(dataset, known, protocol=place.protocol, scored=apart, request=place.request)
-        return board if tuple(columns) == PAPER else with_columns(board, columns, place.data_dir)
+        return with_columns(board, columns, place.data_dir)
     finally:
         note(
             with_limit([*records.notes, *notes_on(own, rows)], records.root)

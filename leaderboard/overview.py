@@ -6,7 +6,6 @@ There is no test over tables: with N of them the smallest p of an exact test of 
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +13,15 @@ from importlib import resources
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, TypeAdapter
-from scipy.special import stdtr, stdtrit
 from scipy.stats import kendalltau, rankdata
 
 from hierbench.config.sections import PAPER_METHODS
 from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.paired import BASELINE, Difference, baseline_tests, holm
-from hierbench.leaderboard.printed import PAPER_RUNS
-from hierbench.leaderboard.statistics import CONFIDENCE, Row, printed, ranked_rows
+from hierbench.leaderboard.paired import BASELINE, Difference, difference_of_cells, holm
+from hierbench.leaderboard.printed import PAPER_DDOF, PAPER_RUNS
+from hierbench.leaderboard.statistics import Row, printed, ranked_rows
 from hierbench.leaderboard.table import Cell as TableCell
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ class Seen:
         ranked = ranked_rows(board.rows)
         names = [f"{row.method}:{row.type}" for row in ranked]
         rows = {name: row for name, row in zip(names, ranked, strict=True) if names.count(name) == 1}
-        found = printed_tests(board) if board.protocol == PUBLISHED else baseline_tests(board)
+        found = printed_tests(board) if board.protocol == PUBLISHED else board.tests
         name_of = {id(row): name for name, row in rows.items()}
         return cls(board, rows, {(name_of[key], m): gap for (key, m), gap in found.items() if key in name_of})
 
@@ -96,25 +94,14 @@ class Seen:
 
 
 def printed_tests(board: Board) -> dict[tuple[int, str], Difference]:
-    """Return what `baseline_tests` does, of a printed table: Welch's test from its means and half-widths.
-
-    The paper's half-widths are t(.975, n - 1) s / sqrt(n) of n runs, with s over n (docs/protocols.md, row 4).
-    """
-    gaps, n = dict[tuple[int, str], Difference](), PAPER_RUNS
-    scale = math.sqrt(n / (n - 1)) / float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
+    """Return what `Board.tests` has of runs, of a printed table: Welch's test from its means and half-widths."""
+    gaps = dict[tuple[int, str], Difference]()
     bases = {row.type: row for row in board.rows if row.method == BASELINE}
     for row in board.rows:
         base = bases.get(row.type, row)
         for name, cell in row.metrics.items() if base is not row else ():
-            other = base.metrics[name]
-            if None in (cell.mean, cell.ci95, other.mean, other.ci95):
-                continue
-            parts = [(scale * (each.ci95 or 0.0)) ** 2 for each in (cell, other)]
-            error, mean = math.sqrt(sum(parts)), (cell.mean or 0.0) - (other.mean or 0.0)
-            freedom = sum(parts) ** 2 / sum(part * part / (n - 1) for part in parts)
-            half_width = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-            p = 2.0 * float(stdtr(freedom, -abs(mean) / error))
-            gaps[id(row), name] = Difference(mean, half_width, n, "welch", None, p)
+            if gap := difference_of_cells(cell, base.metrics[name], PAPER_RUNS, PAPER_DDOF):
+                gaps[id(row), name] = gap
     adjusted = holm([gap.p for gap in gaps.values()])
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), adjusted, strict=True)}
 

@@ -7,20 +7,24 @@ to seed cancels in the difference: its interval says more than two overlapping i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import stdtr, stdtrit
 
 from hierbench.leaderboard.changes import Change, spec_changes
-from hierbench.leaderboard.statistics import CONFIDENCE, Row, ranked_rows
+from hierbench.leaderboard.formats import html, render
+from hierbench.leaderboard.statistics import Cell, Row, deviation_of, ranked_rows, t_quantile, two_sided_p, welch
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hierbench.leaderboard.board import Board
+    from hierbench.leaderboard.table import Table
 
 BASELINE = "ce"  # cross-entropy, which knows nothing of the tree
 SIGNIFICANT = 0.05  # of the adjusted p
@@ -71,6 +75,60 @@ class Comparison:
     changes: tuple[Change, ...] = ()
 
 
+@dataclass(frozen=True, repr=False)
+class Differences:
+    """Rows of a leaderboard minus a reference; a notebook shows a table, `print` markdown.
+
+    Each of `comparisons` has `row`, `reference`, `differences` and `changes`, in what the settings of their runs
+    differ. `differences` are {metric: difference} with `mean`, `ci95` (half-width of the 95% t-interval), `n` seeds,
+    `effect` (mean over standard deviation), `p` and `p_holm` (adjusted over the table), and `significant`.
+    """
+
+    board: Board
+    comparisons: Sequence[Comparison]
+
+    def __iter__(self) -> Iterator[Comparison]:
+        return iter(self.comparisons)
+
+    def __len__(self) -> int:
+        return len(self.comparisons)
+
+    def __getitem__(self, metric: str) -> Difference:
+        """Return the difference in a metric, of a single comparison."""
+        if len(self.comparisons) != 1:
+            raise UserError(f"there are {len(self.comparisons)} comparisons; choose from .comparisons, or use .frame()")
+        differences = self.comparisons[0].differences
+        if metric not in differences:
+            raise unknown_name("metric with at least two runs a side", metric, differences)
+        return differences[metric]
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{pair.row.method}:{pair.row.type}" for pair in self.comparisons[:3])
+        more = ", ..." if len(self.comparisons) > 3 else ""
+        return f"<Differences {self.board.dataset}: {pairs}{more} minus {self.comparisons[0].reference.method}>"
+
+    def __str__(self) -> str:
+        return render(self.table)
+
+    def _repr_html_(self) -> str:
+        return html.notebook(self.table)
+
+    @cached_property
+    def table(self) -> Table:
+        """The table that every format shows."""
+        from hierbench.leaderboard.tables.differences import differences_table
+
+        return differences_table(self.board, self.comparisons)
+
+    def frame(self) -> pd.DataFrame:
+        """Return a line per comparison and metric for pandas, numbers at full precision."""
+        import pandas as pd
+
+        from hierbench.leaderboard.tables.differences import difference_records
+
+        return pd.DataFrame(difference_records(self.comparisons))
+
+
 def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Difference | None:
     """Return the difference of two rows in one metric, from {seed: value}; None with fewer than two runs a side.
 
@@ -87,12 +145,30 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
     if min(len(one), len(other)) < 2:
         return None
     values = [np.array(list(side.values())) for side in (one, other)]
-    parts = [float(side.var(ddof=1)) / len(side) for side in values]
-    error, pooled = math.sqrt(sum(parts)), math.sqrt(sum(float(side.var(ddof=1)) for side in values) / 2.0)
-    freedom = sum(parts) ** 2 / sum(p * p / (len(v) - 1) for p, v in zip(parts, values, strict=True)) if error else 1.0
+    variances = [float(side.var(ddof=1)) for side in values]
+    error, freedom = welch(variances, [len(one), len(other)])
     mean = float(values[0].mean() - values[1].mean())
     p = _p(mean, error, freedom, 2.0 / math.comb(len(one) + len(other), len(one)), rounding)
+    pooled = math.sqrt(sum(variances) / 2.0)
     return _difference(mean, error, freedom, min(map(len, values)), "welch", pooled, p)
+
+
+def difference_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Difference | None:
+    """Return the difference of two printed means, from their half-widths (Welch's test); None where one is missing.
+
+    Args:
+        cell: mean and half-width of a row.
+        reference: those of its reference.
+        n: runs behind each.
+        ddof: of the standard deviations in the half-widths.
+    """
+    one, other = deviation_of(cell, n, ddof), deviation_of(reference, n, ddof)
+    if one is None or other is None or cell.mean is None or reference.mean is None:
+        return None
+    error, freedom = welch([one**2, other**2], [n, n])
+    mean = cell.mean - reference.mean
+    p = _p(mean, error, freedom, 2.0 / math.comb(2 * n, n), 0.0)
+    return _difference(mean, error, freedom, n, "welch", math.hypot(one, other) / math.sqrt(2.0), p)
 
 
 def known_values(values: Mapping[int, float]) -> dict[int, float]:
@@ -108,13 +184,12 @@ def _p(mean: float, error: float, freedom: float, least: float, rounding: float)
     two rows, 2 / (n + m choose n).
     """
     if error > rounding:
-        return 2.0 * float(stdtr(freedom, -abs(mean) / error))
+        return two_sided_p(mean, error, freedom)
     return 1.0 if abs(mean) <= rounding else least
 
 
 def _difference(mean: float, error: float, freedom: float, n: int, test: str, deviation: float, p: float) -> Difference:
-    half_width = float(stdtrit(freedom, (1.0 + CONFIDENCE) / 2.0)) * error
-    return Difference(mean, half_width, n, test, mean / deviation if deviation else None, p)
+    return Difference(mean, t_quantile(freedom) * error, n, test, mean / deviation if deviation else None, p)
 
 
 def holm(ps: ArrayLike) -> list[float]:
@@ -164,15 +239,14 @@ def compare_rows(board: Board, reference: str, others: Sequence[str] = ()) -> li
         UserError: no such row, a scored one, several (a method with several hyperparameters), nothing to compare, or no
             two rows with two seeds each.
     """
-    of_runs = board.of_runs
-    rows = of_runs.rows
+    rows = board.of_runs.rows
     board.refuse_scored([reference, *others])
     pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]
     found = adjusted([differences(row, base, names) for row, base in pairs])
-    if reference == BASELINE and not others and (tests := baseline_tests(of_runs)):
+    if reference == BASELINE and not others and board.tests:
         found = [
-            {name: tests.get((id(row), name), replace(gap, p_holm=float("nan"))) for name, gap in of_pair.items()}
+            {name: board.tests.get((id(row), name), replace(gap, p_holm=float("nan"))) for name, gap in of_pair.items()}
             for (row, _), of_pair in zip(pairs, found, strict=True)
         ]
     if not any(found):

@@ -9,14 +9,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.paired import SIGNIFICANT, difference, known_values, matched_rows, values_by_seed
-from hierbench.leaderboard.statistics import CONFIDENCE, Cell, Row
+from hierbench.leaderboard.paired import (
+    SIGNIFICANT,
+    difference,
+    difference_of_cells,
+    known_values,
+    matched_rows,
+    values_by_seed,
+)
+from hierbench.leaderboard.printed import PAPER_DDOF
+from hierbench.leaderboard.statistics import Cell, Row, deviation_of
 from hierbench.utils.errors import UserError
 
 MOST_SEEDS = 1000
 POWER = 0.8
 FAR = 30.0  # of a noncentrality
-PUBLISHED_DDOF = 0  # of the intervals in the paper's tables: docs/protocols.md, row 4
 
 
 @dataclass(frozen=True)
@@ -153,16 +160,9 @@ def effect_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Effect | 
         n: runs behind each.
         ddof: s is converted to ddof 1, a factor of sqrt((n - ddof) / (n - 1)).
     """
-    from scipy.special import stdtrit
-
-    if cell.mean is None or reference.mean is None or cell.ci95 is None or reference.ci95 is None:
-        return None
-    factor = math.sqrt(n) / float(stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * math.sqrt((n - ddof) / (n - 1))
-    one, other = cell.ci95 * factor, reference.ci95 * factor
-    error = math.hypot(one, other) / math.sqrt(n)
-    freedom = (n - 1) * (one**2 + other**2) ** 2 / (one**4 + other**4) if error else 1.0
-    half_width = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    return Effect(cell.mean - reference.mean, (one, other), n, half_width)
+    gap, sides = difference_of_cells(cell, reference, n, ddof), (cell, reference)
+    deviations = tuple(s for side in sides if (s := deviation_of(side, n, ddof)) is not None)
+    return None if gap is None else Effect(gap.mean, deviations, n, gap.ci95)
 
 
 def effects_of(
@@ -184,7 +184,7 @@ def effects_of(
     for row, reference in matched_rows(board.of_runs.rows, names[1], names[:1]):
         if board.protocol == PUBLISHED:
             cell, other = (of.metrics.get(column.name, Cell(None, None)) for of in (row, reference))
-            effect = effect_of_cells(cell, other, row.n, PUBLISHED_DDOF)
+            effect = effect_of_cells(cell, other, row.n, PAPER_DDOF)
         else:
             values = (values_by_seed(of, [column.name])[column.name] for of in (row, reference))
             effect = effect_of_values(*values, paired=paired)

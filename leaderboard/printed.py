@@ -8,11 +8,12 @@ import tomllib
 from importlib import resources
 
 from hierbench.config.validation import Closed
-from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.statistics import METRICS, Cell, CitedRow
 
 ABOUT = ("dataset", "type", "method", "title", "source", "sample")  # the columns that are not metrics
 INTERVAL = " ci95"
 PAPER_RUNS = 5  # behind every row of the paper
+PAPER_DDOF = 0  # of the standard deviations in its intervals: docs/protocols.md, row 4
 
 
 def paper_datasets() -> list[str]:
@@ -49,11 +50,6 @@ class Source(Closed):
     where: str
     setting: str
 
-    @property
-    def cited(self) -> dict[str, str]:
-        """What `Row.citation` has of it."""
-        return {"source": self.citation, "where": self.where, "setting": self.setting}
-
 
 def known_sources() -> dict[str, Source]:
     """Return the entries of others.toml by key."""
@@ -61,25 +57,18 @@ def known_sources() -> dict[str, Source]:
     return {source.key: source for source in map(Source.model_validate, tomllib.loads(text)["source"])}
 
 
-def other_rows(dataset: str) -> list[Row]:
+def other_rows(dataset: str) -> list[CitedRow]:
     """Return the rows of a dataset in paper/others.csv, in its order; a metric that is not printed has no cell.
 
     A row's type is the network that its source names; its title has the hyperparameters that the source states.
     """
-    sources = known_sources()
-    return [
-        Row(
-            line["type"],
-            line["method"],
-            line["title"],
-            0,
-            0,
-            _cells(line),
-            citation=sources[line["source"]].cited | {"sample": line["sample"]},
-        )
-        for line in _lines_of("others")
-        if line["dataset"] == dataset
-    ]
+    sources, found = known_sources(), []
+    for line in _lines_of("others"):
+        if line["dataset"] == dataset:
+            source = sources[line["source"]]
+            about = source.citation, source.where, source.setting, line["sample"]
+            found.append(CitedRow(line["type"], line["method"], line["title"], _cells(line), *about))
+    return found
 
 
 def _cells(line: dict[str, str]) -> dict[str, Cell]:

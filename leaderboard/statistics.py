@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.runs.state import State
@@ -44,9 +44,6 @@ class Row:
     competitive: bool = False
     tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
     scored: bool = False  # of predictions made elsewhere, see `hierbench.leaderboard.scored`
-    # {"source", "where", "setting", "sample"} of a row that other authors printed, see `hierbench.leaderboard.printed`.
-    # Such a row has no runs, is never highlighted, and `n` and `planned` are 0.
-    citation: dict[str, str] | None = None
     seeds: Sequence[int] = ()  # of the finished runs, in the order of the cells' values
     lacking: Sequence[int] = ()  # seeds of the table that it has not: it is not ranked
     state: State | None = None  # the weakest of its finished runs
@@ -57,14 +54,39 @@ class Row:
         return self.state is None or self.state.is_ranked
 
 
+@dataclass(frozen=True)
+class CitedRow:
+    """A line that other authors printed, below a table of the paper: without runs, never ranked nor highlighted.
+
+    Attributes:
+        type: the network that the source names.
+        method, title: as in a `Row`.
+        metrics: those that are printed.
+        source, where, setting: citation, place in it, and how was trained.
+        sample: what the numbers are the mean of.
+    """
+
+    type: str
+    method: str
+    title: str
+    metrics: Mapping[str, Cell]
+    source: str
+    where: str
+    setting: str
+    sample: str
+    n: ClassVar[int] = 0
+    planned: ClassVar[int] = 0
+    competitive: ClassVar[bool] = False
+
+
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that may be ranked: of runs, or where there are none scored.
 
     Those that lack seeds are left out, those that verification rejects as rows, and those with a run whose metrics
     nothing here follows from.
     """
-    ours = [row for row in rows if not row.scored and row.citation is None]
-    return [row for row in ours or rows if not row.lacking and row.is_ranked]
+    of_runs = [row for row in rows if not row.scored]
+    return [row for row in of_runs or rows if not row.lacking and row.is_ranked]
 
 
 def front_of(rows: Sequence[Row]) -> list[Row]:
@@ -102,8 +124,40 @@ def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
     mean = float(known.mean())
     if len(known) < 2:
         return Cell(mean, None, tuple(values))
-    quantile = float(stdtrit(len(known) - 1, (1.0 + CONFIDENCE) / 2.0))
-    return Cell(mean, quantile * float(known.std(ddof=ddof)) / math.sqrt(len(known)), tuple(values))
+    half_width = t_quantile(len(known) - 1) * float(known.std(ddof=ddof)) / math.sqrt(len(known))
+    return Cell(mean, half_width, tuple(values))
+
+
+def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
+    """Return how many standard errors an interval of this confidence has to each side of a mean."""
+    return float(stdtrit(freedom, (1.0 + confidence) / 2.0))
+
+
+def two_sided_p(mean: float, error: float, freedom: float) -> float:
+    """Return the p of a t-test that a mean with this standard error is 0."""
+    return 2.0 * float(stdtr(freedom, -abs(mean) / error))
+
+
+def welch(variances: Sequence[float], counts: Sequence[int]) -> tuple[float, float]:
+    """Return the standard error and the degrees of freedom of the difference of two means (Welch, Satterthwaite).
+
+    Args:
+        variances: (ddof 1) of either side.
+        counts: number of values of either side.
+    """
+    parts = [variance / n for variance, n in zip(variances, counts, strict=True)]
+    spread = sum(part * part / (n - 1) for part, n in zip(parts, counts, strict=True))
+    return math.sqrt(sum(parts)), sum(parts) ** 2 / spread if spread else 1.0
+
+
+def deviation_of(cell: Cell, n: int, ddof: int) -> float | None:
+    """Return the standard deviation (ddof 1) behind a printed half-width of n runs, None where none is printed.
+
+    The half-width is t(.975, n - 1) s / sqrt(n), and this ddof that of its s.
+    """
+    if cell.mean is None or cell.ci95 is None:
+        return None
+    return cell.ci95 / t_quantile(n - 1) * math.sqrt(n) * math.sqrt((n - ddof) / (n - 1))
 
 
 def printed(value: float, digits: int) -> Decimal:

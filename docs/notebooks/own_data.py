@@ -88,13 +88,13 @@ board
 # Which classes are taken for which, in the order of the tree:
 
 # %%
-board.plot.confusion("ce")
+board.plot("confusion", method="ce")
 
 # %% [markdown]
 # Accuracy at every level: a species may be wrong and its genus right.
 
 # %%
-board.plot.levels()
+board.plot("levels")
 
 # %% [markdown]
 # All other commands take the file as well ([your data](../your-data.md)). With few photographs, start from a published network:

@@ -68,10 +68,10 @@ board
 # height 3 it shares nothing with it.
 
 # %%
-board.plot.curves()
+board.plot("curves")
 
 # %%
-board.plot.severity()
+board.plot("severity")
 
 # %% [markdown]
 # ## Compare

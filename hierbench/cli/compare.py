@@ -25,8 +25,6 @@ def compare(
     """Print how far rows are from a reference, paired by seed."""
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.leaderboard.opening import open_board
-    from hierbench.leaderboard.paired import compare_rows
-    from hierbench.leaderboard.tables.differences import differences_table
 
     board = open_board(dataset, place, asked_columns(metrics), apart=False)
-    return differences_table(board, compare_rows(board, reference, rows or ()))
+    return board.compare(reference, *(rows or ())).table

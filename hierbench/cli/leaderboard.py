@@ -27,7 +27,6 @@ def leaderboard(
     there is a table; hierbench verify computes the metrics again, and has one for findings.
     """
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.leaderboard.tables.board import board_table
 
     columns = asked_columns(metrics)
     if publish is not None:
@@ -45,8 +44,9 @@ def leaderboard(
     from hierbench.leaderboard.opening import note, open_board
 
     if numbers != "both":
-        return board_table(open_board(dataset, place, columns, numbers))
-    from hierbench.leaderboard.board import Board, NoRunsError
+        return open_board(dataset, place, columns, numbers).table
+    from hierbench.leaderboard.asked import NoRunsError
+    from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
 
     if metrics is not None:

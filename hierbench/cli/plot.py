@@ -36,11 +36,9 @@ def plot(
     output: Annotated[Path | None, "SVG, PDF or PNG; by default plots/KIND-DATASET.svg in the runs folder."] = None,
 ) -> None:
     """Draw a figure that also works in print and without colour."""
-    from importlib import import_module
-
     from hierbench.config.recipe import dataset_name
     from hierbench.figures.plots import style
-    from hierbench.figures.plots.source import Request
+    from hierbench.figures.plots.source import Request, draw
     from hierbench.utils.files import refuse_links
 
     protocol = place.protocol
@@ -59,9 +57,8 @@ def plot(
         request = Request(dataset, place.data_dir, board, **which)
     else:
         request = Request(dataset, place.data_dir, protocol=protocol or "paper")
-    with style.house_style():
-        drawing = import_module(f"hierbench.figures.plots.{kind}").draw(request)
-        style.write_figure(drawing.figure, target)
+    drawing = draw(kind, request)
+    style.write_figure(drawing.figure, target)
     for remark in drawing.remarks:
         print(remark)
     print(f"wrote {target}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from hierbench.config.options import Device, Options
 from hierbench.config.overrides import override_of
 from hierbench.config.sections import PROTOCOLS, Protocol
-from hierbench.python.board import Board, check_known, columns_of, whole
+from hierbench.leaderboard.board import Board
+from hierbench.python.board import check_known, columns_of, whole
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -111,7 +112,7 @@ def run(
     assert ended.board is not None  # only a dry run has none
     for line in ended.shown.said:
         say(line)
-    return Board(ended.board, str(dataset), options.data_dir)
+    return ended.board
 
 
 def _settings(given: Any, section: str = "") -> Iterator[tuple[str, Any]]:

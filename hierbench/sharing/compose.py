@@ -11,7 +11,6 @@ from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import notes_on
 from hierbench.leaderboard.statistics import Row
-from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.findings import Finding, Report
 from hierbench.runs.reading import read_records
 from hierbench.runs.record import Records
@@ -84,12 +83,12 @@ def compose(
         bundle.add(part.records, part.ids, further(columns))
     bundle.keep(ids_of(Board.of(dataset, read_records(bundle.folder), protocol=protocol)))
     opened = checked_board(dataset, Place(bundle.folder, data_dir, protocol), columns)
-    board, report, table = opened.board, opened.report, board_table(opened.board)
+    board, report, table = opened.board, opened.report, opened.board.table
     refuse_rejected(board, report)
     report.folder = Path(name)
     notes = write_sources(board.records, [part.records for part in parts])
     if draw:
-        notes += pictures.draw(board, dataset, folder, parts[-1].records, data_dir)
+        notes += pictures.draw_all(board, dataset, folder, parts[-1].records, data_dir)
     for kind, suffix in SUFFIXES.items():  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
         write_text(folder / f"{name}{suffix}", text)

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from hierbench.config.recipe import recipe_names, title_of
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.requests import words_of
 from hierbench.utils.text import markdown_escaped, one_line
 
@@ -27,7 +25,7 @@ def table_page(board: Board, folder: Path) -> str:
     title = title_of(name) if name in recipe_names() else name
     links = [f"[{words}]({name}-{end})" for end, words in BESIDE.items() if (folder / f"{name}-{end}").is_file()]
     parts = [f"# {markdown_escaped(title)}", "".join(f"    {command}\n" for command in commands_of(board)).rstrip()]
-    return "\n\n".join(filter(None, [*parts, " · ".join(links), render(board_table(board))]))
+    return "\n\n".join(filter(None, [*parts, " · ".join(links), board.render()]))
 
 
 def commands_of(board: Board) -> list[str]:

@@ -1,11 +1,10 @@
 """The pictures of a table, drawn from the runs behind it; one that needs what is not here is left out."""
 
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request
+from hierbench.figures.plots.source import Request, draw
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Records
 from hierbench.sharing.place import PICTURES
@@ -15,7 +14,7 @@ from hierbench.utils.text import one_line
 FROM_SCORES = "operating"  # of all classes; the others are drawn from the records
 
 
-def draw(board: Board, dataset: str, folder: Path, source: Records, data_dir: Path) -> list[str]:
+def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir: Path) -> list[str]:
     """Write `<dataset>-<kind>.svg` of a publication, as far as they can be drawn.
 
     Args:
@@ -42,9 +41,7 @@ def draw(board: Board, dataset: str, folder: Path, source: Records, data_dir: Pa
 
 def draw_one(kind: str, board: Board, dataset: str, data_dir: Path, path: Path) -> None:
     """Write a picture of a board's runs; a UserError says what it lacks."""
-    with style.house_style():
-        module = import_module(f"hierbench.figures.plots.{kind}")
-        style.write_figure(module.draw(Request(dataset, data_dir, board.of_runs)).figure, path)
+    style.write_figure(draw(kind, Request(dataset, data_dir, board.of_runs)).figure, path)
 
 
 def _check_predictions(board: Board, source: Records) -> None:

@@ -23,7 +23,6 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.opening import asked_records
 from hierbench.leaderboard.table import Shown, Table
-from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
 from hierbench.runs.requests import Budget, Kind
@@ -115,9 +114,8 @@ class Comparison(Study):
         """Return the leaderboard of the runs; with a mirror it is also written, and attached there."""
         options = session.options
         board = Board.of(options.dataset, asked_records(options.runs, self.ids, AGAIN), self.ids)
-        if tuple(self.columns) != PAPER:
-            board = with_columns(board, self.columns, options.data_dir)
-        self.board, table = board, board_table(board)
+        board = with_columns(board, self.columns, options.data_dir)
+        self.board, table = board, board.table
         if mirror is not None:
             file = options.runs / f"leaderboard-{board.dataset}.md"
             write_text(file.with_suffix(".json"), render(table, "json"))

@@ -25,12 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from scipy.optimize import root_scalar
-from scipy.special import betaln, stdtr, stdtrit
+from scipy.special import betaln
 
 from hierbench.config.options import Options
 from hierbench.config.recipe import chosen_types
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.paired import named_rows, values_by_seed
+from hierbench.leaderboard.statistics import t_quantile, two_sided_p
 from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
 from hierbench.studies.comparison import compare
 from hierbench.utils.console import say
@@ -173,7 +174,7 @@ def crossing(start: int, most: int, nominal: float) -> float:
 
 def _limit(n: int, nominal: float) -> float:
     """Return the |u| of n differences whose p is the nominal level."""
-    t = float(stdtrit(n - 1, 1 - nominal / 2))
+    t = t_quantile(n - 1, 1 - nominal)
     return math.sqrt(n * t * t / (n - 1 + t * t))
 
 
@@ -207,8 +208,8 @@ def look_at(differences: Values, nominal: float) -> Look:
     if n < 2:
         return Look(n, float(differences.sum()), 0.0, 1.0)
     mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n)
-    width, flat = float(stdtrit(n - 1, 1 - nominal / 2)) * error, error <= 1e-12 * abs(mean)
-    return Look(n, mean, width, 1.0 if flat else 2.0 * float(stdtr(n - 1, -abs(mean) / error)))
+    width, flat = t_quantile(n - 1, 1 - nominal) * error, error <= 1e-12 * abs(mean)
+    return Look(n, mean, width, 1.0 if flat else two_sided_p(mean, error, n - 1))
 
 
 def adjusted_p(design: Design, looks: Sequence[Look]) -> float:

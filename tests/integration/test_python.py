@@ -168,17 +168,19 @@ def test_comparisons_are_those_of_the_command(board, trained, data_dir, cli, tmp
 
 @pytest.mark.parametrize("kind", ["tradeoff", "severity", "levels", "curves", "confusion"])
 def test_pictures_are_figures_that_a_notebook_shows(board, kind, capsys):
-    figure = getattr(board.plot, kind)(*(["ce"] if kind == "confusion" else []))
+    figure = board.plot(kind, **({"method": "ce"} if kind == "confusion" else {}))
     assert isinstance(figure, Figure) and figure._repr_png_().startswith(b"\x89PNG")
-    assert capsys.readouterr().out == "" and kind in repr(board.plot)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(UserError, match="unknown plot"):
+        board.plot("frame")
 
 
 def test_published_numbers_are_a_board_without_runs():
     paper = hierbench.board("cifar100", source="paper")
-    assert "HAFrame" in str(paper) and isinstance(paper.plot.tradeoff(), Figure)
+    assert "HAFrame" in str(paper) and isinstance(paper.plot("tradeoff"), Figure)
     columns = ["type", "method", "title", "metric", "seed", "value"]
     assert list(paper.frame("seed")) == columns and not len(paper.frame("seed"))
-    for call in (paper.plot.curves, lambda: paper.compare("ce")):
+    for call in (lambda: paper.plot("curves"), lambda: paper.compare("ce")):
         with pytest.raises(UserError, match="published numbers have no"):
             call()
     with pytest.raises(UserError, match="as printed"):
@@ -220,7 +222,7 @@ def test_scores_of_a_dataset_become_a_row(trained, data_dir, tmp_path, shapes):
     assert board["elsewhere"].scored and board["elsewhere"].runs == sorted(
         report.runs, key=board["elsewhere"].runs.index
     )
-    assert board.compare("ce", "crm") and isinstance(board.plot.tradeoff(), Figure)  # of the rows that are runs
+    assert board.compare("ce", "crm") and isinstance(board.plot("tradeoff"), Figure)  # of the rows that are runs
 
 
 ONES = np.ones((1, 100))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.leaderboard.arrows import Arrows, arrows_of
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import compare_rows, difference, holm, values_by_seed
 from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.tables.board import arrows_of
 from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
@@ -34,13 +34,14 @@ def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
     pairs = [(row, name) for row in rows for name in METRICS]
     gaps = [difference(values_by_seed(row, METRICS)[name], bases[row.type][name]) for row, name in pairs]
     arrows, adjusted = arrows_of(board), holm([gap.p for gap in gaps])
-    assert arrows.number == len(gaps) == 16 * 5
+    assert len(board.tests) == len(gaps) == 16 * 5
     for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
         better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
-        assert arrows.of.get((id(row), name), "") == (better if p < 0.05 else ""), (row.method, name)
-    assert set(arrows.of.values()) == {"better", "worse"}
+        assert arrows.get((id(row), name), "") == (better if p < 0.05 else ""), (row.method, name)
+    assert set(arrows.values()) == {"better", "worse"}
     without = replace(board, rows=tuple(rows))
-    assert arrows_of(without) == arrows_of(replace(board, seeds=(0,))) == Arrows({}, 0)
+    assert without.tests == replace(board, seeds=(0,)).tests == {}
+    assert board.tests is board.tests and board.table is board.table  # computed once
 
 
 def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
@@ -54,11 +55,11 @@ def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
 
     def named(of):
         arrows = arrows_of(of)
-        return {(row.method, row.type, n): arrows.of.get((id(row), n), "") for row in of.rows for n in METRICS}
+        return {(row.method, row.type, n): arrows.get((id(row), n), "") for row in of.rows for n in METRICS}
 
     assert named(fewer) == named(cut)
     lacks = replace(board, rows=tuple(replace(row, lacking=(4,)) for row in board.rows if row.method != "ce"))
-    assert arrows_of(lacks) == Arrows({}, 0)
+    assert lacks.tests == {}
 
 
 def test_the_page_of_differences_has_the_tests_of_the_arrows():
@@ -69,7 +70,7 @@ def test_the_page_of_differences_has_the_tests_of_the_arrows():
     board = replace(board, rows=rows, seeds=(0, 1, 2))
     arrows, pairs = arrows_of(board), compare_rows(board, "ce")
     bold = {(id(p.row), name) for p in pairs for name, gap in p.differences.items() if gap.significant}
-    assert bold == arrows.of.keys() and arrows.number == 15 * 5
+    assert bold == arrows.keys() and len(board.tests) == 15 * 5
     text = render(differences_table(board, pairs), "markdown")
     assert "Holm's correction over all 75 differences; those of rows that are not ranked are not tested" in text
     assert len(pairs) == 16

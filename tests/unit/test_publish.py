@@ -25,7 +25,7 @@ from tests.run_files import predictions_of, spec_of
 @pytest.fixture
 def quick(monkeypatch):
     """Pictures take most of the time, and are not what these tests are of."""
-    monkeypatch.setattr(pictures, "draw", lambda *_: [])
+    monkeypatch.setattr(pictures, "draw_all", lambda *_: [])
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ from hierbench.sharing import pictures, place
 from hierbench.sharing.publish import publish
 runs, folder, data, at = sys.argv[1:]
 sys.dont_write_bytecode = True
-pictures.draw = lambda *_: []
+pictures.draw_all = lambda *_: []
 steps, limit = [0], int(at)
 def step(event, arguments):
     if event in ("os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"):

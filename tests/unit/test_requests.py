@@ -254,7 +254,7 @@ def rows(done):
 
 
 def test_the_table_that_a_careless_command_hid_comes_back(cli, hidden, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "draw", lambda *_: [])
+    monkeypatch.setattr(pictures, "draw_all", lambda *_: [])
     on = ("--dataset", "shapes")
     shown = cli(hidden, "leaderboard", *on).ok().out
     assert "9 finished runs with other settings are not in this table: --request " in shown

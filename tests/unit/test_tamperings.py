@@ -22,7 +22,7 @@ def made(cli, trained, data_dir, tmp_path_factory):
     shutil.copytree(trained, folder / "runs")
     options = (*ON, "--data-dir", data_dir)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "draw", lambda *_: [])
+        patch.setattr(pictures, "draw_all", lambda *_: [])
         cli(folder, "publish", "--output", "published", *options).ok()
     return folder
 
@@ -30,7 +30,7 @@ def made(cli, trained, data_dir, tmp_path_factory):
 @pytest.fixture(params=["runs", "published"])
 def folder(request, made, data_dir, shapes, tmp_path, monkeypatch):
     """A copy of the runs, whose data is prepared, or of the published table, whose data is not."""
-    monkeypatch.setattr(pictures, "draw", lambda *_: [])  # they take most of the time
+    monkeypatch.setattr(pictures, "draw_all", lambda *_: [])  # they take most of the time
     copy = shutil.copytree(made / request.param, tmp_path / request.param)
     where = (copy, data_dir) if request.param == "runs" else (copy / "shapes", tmp_path / "no-data")
     return Folder(where[0], shapes.hierarchy("height"), where[1])
@@ -95,7 +95,7 @@ def test_what_does_not_follow_from_published_predictions_is_claimed_and_never_ra
     """Also where an honest publication is published again."""
     options = (*ON, "--data-dir", data_dir, "--metrics", "+hf_macro,ece".replace(",", ",+"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "draw", lambda *_: [])
+        patch.setattr(pictures, "draw_all", lambda *_: [])
         cli(tmp_path, "publish", "--runs", made / "runs", "--output", "a", *options).ok()
         cli(tmp_path, "publish", "--runs", "a/shapes", "--output", "b", *options).ok()
     for folder in ("a", "b"):

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,15 +14,21 @@ from hierbench.config.recipe import protocols_of, title_of
 from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find
 from hierbench.data.source import shipped_paths
+from hierbench.figures.plots import KINDS
+from hierbench.figures.plots.style import Drawing, house_style
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.leaderboard.tables.board import lacking
-from hierbench.utils.errors import UserError
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hierbench.metrics.evidence import Evidence
 
+OF_BOARD = set(KINDS) - {"similarity", "frame", "overview"}
 Floats = NDArray[np.float64]
 COVERAGES: Floats = np.linspace(0.0, 1.0, 101)
 CLIMBING = "haurc_climbing"
@@ -43,6 +50,23 @@ class Request:
     method: str | None = None
     type: str | None = None
     seed: int | None = None
+
+
+def draw(kind: str, request: Request) -> Drawing:
+    """Draw a kind of picture in the project's style."""
+    with house_style():
+        drawing: Drawing = import_module(f"hierbench.figures.plots.{kind}").draw(request)
+    return drawing
+
+
+def draw_board(board: Board, kind: str, **run: Any) -> "Figure":
+    """Draw a picture of a board's runs, see `Board.plot`."""
+    if kind not in (kinds := sorted(OF_BOARD)):
+        raise unknown_name("plot", kind, kinds)
+    drawing = draw(kind, Request(board.file or board.dataset, board.data_dir, board.of_runs, **run))
+    for remark in drawing.remarks:
+        say(f"note: {remark}")
+    return drawing.figure
 
 
 @dataclass(frozen=True)

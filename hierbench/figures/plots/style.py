@@ -192,7 +192,8 @@ def write_figure(figure: Figure, path: Path) -> None:
     """Write a figure, whole or not at all, in the format of the suffix; the same figure gives the same bytes."""
     suffix = path.suffix.lower()
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix[1:], metadata=METADATA[suffix])
+    with house_style():
+        figure.savefig(buffer, format=suffix[1:], metadata=METADATA[suffix])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write(buffer.getvalue()))

@@ -19,13 +19,12 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.overview import Seen, overview_table, read_claims
-from hierbench.leaderboard.paired import BASELINE, compare_rows
+from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Text
 from hierbench.leaderboard.table import Table as Sheet
-from hierbench.leaderboard.tables.board import BOLD, STAR, board_table, cell_of
+from hierbench.leaderboard.tables.board import BOLD, STAR, cell_of
 from hierbench.leaderboard.tables.board import seeds as seeds_of
-from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.runs import compact, further_metrics, requests
 from hierbench.runs.findings import CAVEAT
 from hierbench.runs.method_files import FOLDER, PYTHON
@@ -143,7 +142,7 @@ class TablePage:
 
     def _grid(self) -> Sheet:
         """Return the table with links from its rows to their methods."""
-        sheet = board_table(self.table.board)
+        sheet = self.table.board.table
         lines = []
         for row, line in zip(self.table.board.rows, sheet.rows, strict=True):
             method, (kind, title, *cells) = self.methods[id(row)], line.cells
@@ -154,7 +153,7 @@ class TablePage:
 
     def _differences(self) -> Markup | None:
         with suppress(UserError):  # no cross-entropy, or one seed
-            sheet = differences_table(self.table.board, compare_rows(self.table.board, BASELINE))
+            sheet = self.table.board.compare(BASELINE).table
             return shown(replace(sheet, title="Differences from cross-entropy"))
         return None
 
@@ -174,7 +173,7 @@ class TablePage:
         """Write the table in other formats and the archive of its records; return the title of each file by name."""
         if not self.table.board.rows:
             return {}
-        sheet, titles = board_table(self.table.board), dict[str, str]()
+        sheet, titles = self.table.board.table, dict[str, str]()
         for kind, title in DOWNLOADS.items():
             name = f"table{SUFFIXES[kind]}"
             self.writer.write(f"{self.folder}/{name}", render(sheet, kind))

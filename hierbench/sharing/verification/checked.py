@@ -56,7 +56,7 @@ def checked_board(
     published = name if is_published(root.absolute().parent, root.absolute().name) else None
     file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
     report.tables = check_tables(records, published, data_dir, of=name, file=file)
-    return Opened(board if tuple(columns) == PAPER else with_columns(board, columns, data_dir), report)
+    return Opened(with_columns(board, columns, data_dir), report)
 
 
 def checked_records(dataset: str, root: Path, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Records, Report]:

@@ -21,7 +21,6 @@ from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.settings import OF_RECIPE
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.table import Table
-from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.findings import Finding
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.record import Records
@@ -167,7 +166,7 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
         return finding
     board = _as_claimed(given, board, finding, published=published)
     _check_runs(board, finding, published=published)
-    made = parse_json_object(render(board_table(board), "json"))
+    made = parse_json_object(board.render("json"))
     if records.notes:  # requests are ignored, which alone say how long hyperparameters were searched for
         content, made = _without(content, ["tuning"]), _without(made, ["tuning"])
     _compare_rows(content, made, finding)
@@ -214,7 +213,7 @@ def _with_rejected(records: Records) -> Records:
 
 def _note_pages(path: Path, board: Board, finding: Finding) -> None:
     """Note each page beside a table that is not what this version writes of its records: nobody needs to read it."""
-    table = board_table(board)
+    table = board.table
     for format in PAGES:
         page = path.with_suffix(suffix := SUFFIXES[format])
         if not os.path.lexists(page):
