@@ -5,6 +5,8 @@ are executed; then the generator makes HTML of them. Any warning ends it, and no
 """
 
 import argparse
+import ast
+import inspect
 import os
 import re
 import shutil
@@ -58,6 +60,23 @@ def command_line() -> str:
     return text.replace("```console\n$ ", "```text\n")
 
 
+def copy_sources(package: Path) -> None:
+    """Copy the four folders as they are installed, for the pages of names; metrics as the registry says."""
+    shutil.rmtree(package, ignore_errors=True)
+    shutil.copytree(ROOT / "hierbench", package)
+    for name in ("methods", "benchmarks", "leaderboard"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("published"))
+    from hierbench.metrics import functions
+
+    file = package / "metrics/functions.py"
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in tree.body:  # the site's generator reads files and runs none
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            node.body[0] = ast.Expr(ast.Constant(inspect.getdoc(getattr(functions, node.name))))
+            node.decorator_list = []
+    file.write_text(ast.unparse(tree), encoding="utf-8")
+
+
 def write_notebook(source: Path, folder: Path, *, execute: bool) -> None:
     """Execute a notebook in an empty folder and write it as a page, with its pictures; an error in a cell ends it."""
     notebook: NotebookNode = jupytext.read(source)
@@ -82,6 +101,7 @@ def main() -> int:
     pages = BUILD / "pages"
     copy_pages(pages)
     copy_published(pages / "published")
+    copy_sources(BUILD / "source/hierbench")
     (pages / "command-line.md").write_text(command_line(), encoding="utf-8")
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for !hierbench
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # on a busy machine waiting threads would take its time

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hierbench.config.sections import FeatureType
-from hierbench.leaderboard.board import PUBLISHED, Board
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER
+from hierbench.leaderboard.data import PUBLISHED
 from hierbench.leaderboard.printed import PAPER_RUNS, paper_distance, paper_lines
 from hierbench.leaderboard.statistics import Cell, Row, on_ranked, with_best
 from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text

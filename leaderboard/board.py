@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.config.recipe import dataset_name, recipe_names
-from hierbench.config.sections import PAPER_METHODS, Protocol
+from hierbench.config.sections import Protocol
 from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_of, no_runs, tested_runs
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.data import PUBLISHED, SCORED, BoardData
+from hierbench.leaderboard.differences import Differences, compare_rows
 from hierbench.leaderboard.formats import Format, html, render
-from hierbench.leaderboard.paired import Difference, Differences, baseline_tests, compare_rows, named_rows
+from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.printed import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.rows import evidence_of, rows_of
-from hierbench.leaderboard.scored import is_scored_row, scored_rows
+from hierbench.leaderboard.scored import scored_rows
 from hierbench.leaderboard.settings import recipe_of, remarks_on
-from hierbench.leaderboard.statistics import CitedRow, Row
+from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -34,46 +34,15 @@ if TYPE_CHECKING:
 
     from hierbench.leaderboard.table import Table
 
-PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
-
 
 @dataclass(frozen=True, repr=False)
-class Board:
+class Board(BoardData):
     """Rows that may be ranked together, in the order of a table; made by `of` or `paper`, and never changed.
 
     A notebook shows it as a table, `print` as markdown; iterating gives its rows. `board["haframe", "type-II"]` is a
     row, `board["crm"]` the only one of a method: it has `metrics`, {name: cell} with `mean`, `ci95` (half-width of the
     95% interval) and `values` by seed, and the `seeds` and `runs` behind them.
-
-    Attributes:
-        dataset, protocol, distance: what all rows share.
-        rows: ranked and marked; type I before type II, the paper's methods before others, by name; scored rows last.
-        remark: about data and settings; printed below the table, not part of the JSON contract.
-        columns: of tables; JSON has all cells that the rows have, and names the columns unless they are the paper's.
-        evidence: how many runs have which verdict, where they were verified; printed below the table.
-        seeds: that a row needs to be ranked; () where rows have no runs.
-        records: of the runs behind the rows, and of all others beside them; none of a printed table.
-        cited: lines that other authors printed, below the rows of a printed table.
-        file: of a user's dataset, "" for a name; with it and `data_dir`, prepared data, pictures find the tree.
     """
-
-    dataset: str
-    protocol: str
-    distance: str
-    rows: tuple[Row, ...]
-    remark: str = ""
-    columns: tuple[Column, ...] = PAPER
-    evidence: str = ""
-    seeds: tuple[int, ...] = ()
-    records: Records = field(default=Records(Path()), compare=False)
-    cited: tuple[CitedRow, ...] = ()
-    file: str = field(default="", compare=False)
-    data_dir: Path = field(default=Path("data"), compare=False)
-
-    def __post_init__(self) -> None:
-        """Put the rows into the order of a table."""
-        object.__setattr__(self, "rows", tuple(sorted(self.rows, key=lambda row: (row.scored, *_place(row)))))
-        object.__setattr__(self, "cited", tuple(sorted(self.cited, key=_place)))
 
     @classmethod
     def paper(cls, dataset: str, *, others: bool = False) -> Board:
@@ -226,11 +195,6 @@ class Board:
 
         return board_table(self)
 
-    @cached_property
-    def tests(self) -> dict[tuple[int, str], Difference]:
-        """The tests of the table, see `baseline_tests`."""
-        return baseline_tests(self)
-
     def render(self, format: Format = "markdown") -> str:
         """Return the table as a text: "markdown", "latex", "csv", "json" or "html"."""
         return render(self.table, format)
@@ -286,37 +250,6 @@ class Board:
         # Pictures are found by their names, as methods are.
         figure: Figure = import_module("hierbench.figures.plots.source").draw_board(self, kind, **run)
         return figure
-
-    @property
-    def of_runs(self) -> Board:
-        """The board without the rows that were scored or cited, which were not trained here."""
-        return replace(self, rows=tuple(row for row in self.rows if not row.scored), cited=())
-
-    def refuse_scored(self, names: Sequence[str]) -> None:
-        """Raise a UserError for a name that is no row of runs, and that of a scored row of the dataset."""
-        methods = {row.method for row in self.rows if not row.scored}
-        for name in names:
-            if name.partition(":")[0] not in methods and is_scored_row(name, self.records, self.dataset):
-                raise UserError(f"{name!r} is a scored row; only rows of runs are compared")
-
-    @property
-    def printed_rows(self) -> tuple[Row | CitedRow, ...]:
-        """All that a table shows: the rows, then the lines of other authors."""
-        return (*self.rows, *self.cited)
-
-    @property
-    def shown(self) -> list[Column]:
-        """The columns of which at least one row has a cell.
-
-        Rows without a finished run have an empty cell of every metric, also of HierDist@20 on a tree of fewer classes:
-        they count only where there are no others.
-        """
-        rows = [row for row in self.printed_rows if row.n or isinstance(row, CitedRow)] or self.rows
-        return [column for column in self.columns if any(column.name in row.metrics for row in rows)]
-
-
-def _place(row: Row | CitedRow) -> tuple[str, bool, str]:
-    return row.type, row.method not in PAPER_METHODS, row.method
 
 
 def planned_seeds(dataset: str, protocol: str) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics import registry
 from hierbench.utils.errors import UserError
 
 
@@ -36,13 +37,13 @@ class Column:
         return f"{self.title} {'↑' if self.higher else '↓'}{' (claimed)' if self.claimed else ''}"
 
 
-PAPER = (
-    Column("top1", "Top-1 accuracy", higher=True, unit="%"),
-    Column("mistake_severity", "Mistake severity", unit="edges"),
-    Column("hierdist@1", "HierDist@1", unit="edges"),
-    Column("hierdist@5", "HierDist@5", unit="edges"),
-    Column("hierdist@20", "HierDist@20", unit="edges"),
-)
+def column_of(name: str) -> Column:
+    """Return the column of a metric; a UserError for an unknown name suggests the nearest."""
+    info = registry.find_metric(name)
+    return Column(info.name, info.title, info.direction == "higher", info.unit)
+
+
+PAPER = tuple(map(column_of, registry.PAPER))
 PAPER_BY_NAME = {column.name: column for column in PAPER}
 
 
@@ -66,22 +67,10 @@ def asked_columns(text: str | None, what: str = "--metrics") -> tuple[Column, ..
     return tuple(dict.fromkeys([*(PAPER if adds == {True} else ()), *found]))
 
 
-def column_of(name: str) -> Column:
-    """Return the column of a metric; a UserError for an unknown name suggests the nearest."""
-    if name in PAPER_BY_NAME:
-        return PAPER_BY_NAME[name]
-    from hierbench.metrics.registry import find_metric  # the default columns need nothing of it
-
-    info = find_metric(name)
-    return PAPER_BY_NAME.get(info.name) or Column(info.name, info.title, info.direction == "higher", info.unit)
-
-
 def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:
     """Raise a UserError for a level or a k, beyond the paper's columns, that the tree does not have."""
     for name in further(columns):
-        from hierbench.metrics.registry import find_metric
-
-        find_metric(name, hierarchy)
+        registry.find_metric(name, hierarchy)
 
 
 def further(columns: Sequence[Column]) -> list[str]:

@@ -17,8 +17,9 @@ from scipy.stats import kendalltau, rankdata
 
 from hierbench.config.sections import PAPER_METHODS
 from hierbench.config.validation import Closed
-from hierbench.leaderboard.board import PUBLISHED, Board
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.data import PUBLISHED
 from hierbench.leaderboard.paired import BASELINE, Difference, difference_of_cells, holm
 from hierbench.leaderboard.printed import PAPER_DDOF, PAPER_RUNS
 from hierbench.leaderboard.statistics import Row, printed, ranked_rows

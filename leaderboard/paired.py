@@ -7,24 +7,19 @@ to seed cancels in the difference: its interval says more than two overlapping i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hierbench.leaderboard.changes import Change, spec_changes
-from hierbench.leaderboard.formats import html, render
+from hierbench.leaderboard.changes import Change
 from hierbench.leaderboard.statistics import Cell, Row, deviation_of, ranked_rows, t_quantile, two_sided_p, welch
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from hierbench.leaderboard.board import Board
-    from hierbench.leaderboard.table import Table
+    pass
 
 BASELINE = "ce"  # cross-entropy, which knows nothing of the tree
 SIGNIFICANT = 0.05  # of the adjusted p
@@ -73,60 +68,6 @@ class Comparison:
     reference: Row
     differences: dict[str, Difference]
     changes: tuple[Change, ...] = ()
-
-
-@dataclass(frozen=True, repr=False)
-class Differences:
-    """Rows of a leaderboard minus a reference; a notebook shows a table, `print` markdown.
-
-    Each of `comparisons` has `row`, `reference`, `differences` and `changes`, in what the settings of their runs
-    differ. `differences` are {metric: difference} with `mean`, `ci95` (half-width of the 95% t-interval), `n` seeds,
-    `effect` (mean over standard deviation), `p` and `p_holm` (adjusted over the table), and `significant`.
-    """
-
-    board: Board
-    comparisons: Sequence[Comparison]
-
-    def __iter__(self) -> Iterator[Comparison]:
-        return iter(self.comparisons)
-
-    def __len__(self) -> int:
-        return len(self.comparisons)
-
-    def __getitem__(self, metric: str) -> Difference:
-        """Return the difference in a metric, of a single comparison."""
-        if len(self.comparisons) != 1:
-            raise UserError(f"there are {len(self.comparisons)} comparisons; choose from .comparisons, or use .frame()")
-        differences = self.comparisons[0].differences
-        if metric not in differences:
-            raise unknown_name("metric with at least two runs a side", metric, differences)
-        return differences[metric]
-
-    def __repr__(self) -> str:
-        pairs = ", ".join(f"{pair.row.method}:{pair.row.type}" for pair in self.comparisons[:3])
-        more = ", ..." if len(self.comparisons) > 3 else ""
-        return f"<Differences {self.board.dataset}: {pairs}{more} minus {self.comparisons[0].reference.method}>"
-
-    def __str__(self) -> str:
-        return render(self.table)
-
-    def _repr_html_(self) -> str:
-        return html.notebook(self.table)
-
-    @cached_property
-    def table(self) -> Table:
-        """The table that every format shows."""
-        from hierbench.leaderboard.tables.differences import differences_table
-
-        return differences_table(self.board, self.comparisons)
-
-    def frame(self) -> pd.DataFrame:
-        """Return a line per comparison and metric for pandas, numbers at full precision."""
-        import pandas as pd
-
-        from hierbench.leaderboard.tables.differences import difference_records
-
-        return pd.DataFrame(difference_records(self.comparisons))
 
 
 def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Difference | None:
@@ -202,66 +143,33 @@ def holm(ps: ArrayLike) -> list[float]:
     return [float(value) for value in adjusted]
 
 
-def baseline_tests(board: Board) -> dict[tuple[int, str], Difference]:
+def baseline_tests(
+    rows: Sequence[Row], names: Sequence[str], seeds: Sequence[int]
+) -> dict[tuple[int, str], Difference]:
     """Return {(`id` of a row, metric): its difference from cross-entropy of its type}, the tests of a table.
 
     They are of each ranked row in all columns, by the table's seeds, with Holm's correction over all of them: a table
     of equal methods shows any difference at all with a probability of at most 5 %. There is no test of one seed, and
     none in a type with no row of cross-entropy, or with several. A row's further seeds do not count: whoever adds seeds
     while looking at the arrows would find a difference sooner or later.
+
+    Args:
+        rows: of a board.
+        names: of its columns.
+        seeds: that it ranks by.
     """
-    names, seeds = [column.name for column in board.shown], board.seeds
     if len(seeds) < 2 or not names:
         return {}
-    rows, gaps = ranked_rows(board.rows), dict[tuple[int, str], Difference]()
-    bases = [row for row in rows if row.method == BASELINE]
+    ranked, gaps = ranked_rows(rows), dict[tuple[int, str], Difference]()
+    bases = [row for row in ranked if row.method == BASELINE]
     for base in bases:
         if [other.type for other in bases].count(base.type) == 1:
-            for row in rows:
+            for row in ranked:
                 if row.type == base.type and row is not base:
                     found = differences(row, base, names, seeds)
                     gaps |= {(id(row), name): gap for name, gap in found.items()}
     ps = holm([gap.p for gap in gaps.values()])
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), ps, strict=True)}
-
-
-def compare_rows(board: Board, reference: str, others: Sequence[str] = ()) -> list[Comparison]:
-    """Compare rows of a board with a reference, in all its columns.
-
-    Of all rows with cross-entropy, the tests are those of the table; rows that are not ranked are shown beside them.
-
-    Args:
-        board: of runs.
-        reference: METHOD:TYPE; or METHOD, whose row of the same type each row is compared with.
-        others: the rows, METHOD or METHOD:TYPE; by default all.
-
-    Raises:
-        UserError: no such row, a scored one, several (a method with several hyperparameters), nothing to compare, or no
-            two rows with two seeds each.
-    """
-    rows = board.of_runs.rows
-    board.refuse_scored([reference, *others])
-    pairs = matched_rows(rows, reference, others)
-    names = [column.name for column in board.columns]
-    found = adjusted([differences(row, base, names) for row, base in pairs])
-    if reference == BASELINE and not others and board.tests:
-        found = [
-            {name: board.tests.get((id(row), name), replace(gap, p_holm=float("nan"))) for name, gap in of_pair.items()}
-            for (row, _), of_pair in zip(pairs, found, strict=True)
-        ]
-    if not any(found):
-        sides = " and ".join(f"{_num_seeds(row, names)} of {row.method}:{row.type}" for row in reversed(pairs[0]))
-        raise UserError(f"differences need two seeds of each row with a value; there are {sides}")
-    return [
-        Comparison(row, base, of_pair, tuple(spec_changes(base, board.records, row, board.records)))
-        for (row, base), of_pair in zip(pairs, found, strict=True)
-    ]
-
-
-def _num_seeds(row: Row, names: Sequence[str]) -> int:
-    """Return how many seeds of a row have a value, in the column where most have."""
-    found = values_by_seed(row, names).values()
-    return max((len(known_values(values)) for values in found), default=0)
 
 
 def differences(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.data import PUBLISHED, BoardData
 from hierbench.leaderboard.paired import (
     SIGNIFICANT,
     difference,
@@ -166,7 +166,7 @@ def effect_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Effect | 
 
 
 def effects_of(
-    board: Board, names: tuple[str, str], column: Column, *, paired: bool = True
+    board: BoardData, names: tuple[str, str], column: Column, *, paired: bool = True
 ) -> list[tuple[Row, Row, Effect]]:
     """Return the effects between two rows of a board, of each type that both have.
 

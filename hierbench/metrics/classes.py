@@ -13,9 +13,9 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.computations import COMPUTATIONS, Computation, sums_of
+from hierbench.metrics.computations import Computation, totals_of
 from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.registry import find_metric
+from hierbench.metrics.registry import MetricInfo, find_metric
 
 
 class HierarchicalMetric(Metric):
@@ -38,20 +38,23 @@ class HierarchicalMetric(Metric):
 
     def __init__(self, hierarchy: Hierarchy, name: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.hierarchy, self.info = hierarchy, find_metric(name, hierarchy)
+        self.hierarchy, self.name = hierarchy, find_metric(name, hierarchy).name
         self.__dict__["higher_is_better"] = self.info.direction == "higher"  # torchmetrics lets no one set it
-        family, at, parameter = self.info.name.partition("@")
-        self.family, self.parameter = family + at, int(parameter or 0)
         if self.computation.summed:
-            zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=self.computation.dtype)
+            zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=getattr(torch, self.computation.dtype))
             self.add_state("sums", zeros, dist_reduce_fx="sum")
         else:
             self.add_state("sums", [], dist_reduce_fx="cat")
 
     @property
+    def info(self) -> MetricInfo:
+        """The metric; it is not pickled with the sums."""
+        return find_metric(self.name)
+
+    @property
     def computation(self) -> Computation:
         """How it is computed."""
-        return COMPUTATIONS[self.family]
+        return self.info.computation
 
     def update(
         self,
@@ -70,12 +73,12 @@ class HierarchicalMetric(Metric):
         """
         given = scores.double().softmax(dim=1) if probabilities is None else probabilities
         evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, given, level_predictions)
-        known, needs = evidence.known_targets(), self.computation.needs(evidence, self.parameter)
+        known, needs = evidence.known_targets(), self.computation.needs(evidence, self.info.parameter)
         if needs[0] is None:
             raise ValueError(f"{self.info.name} needs level_predictions")
         counts = self.computation.counts(*needs, known, self.hierarchy)
         if self.computation.summed:
-            self.sums += sums_of(counts).to(self.sums.device)
+            self.sums += totals_of(counts).to(self.sums.device)
         else:
             self.sums.append(counts)
 
@@ -88,5 +91,5 @@ class HierarchicalMetric(Metric):
         if not len(self.sums):
             raise ValueError("no examples to evaluate")
         sums = self.sums.cpu().double() if self.computation.summed else dim_zero_cat(self.sums)
-        value = torch.as_tensor(self.computation.value(sums, self.parameter), dtype=torch.float64)
+        value = torch.as_tensor(self.computation.value(sums, self.info.parameter), dtype=torch.float64)
         return value / 100.0 if self.info.unit == "%" else value

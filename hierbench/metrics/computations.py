@@ -1,18 +1,35 @@
-"""How each metric is computed: what each example adds, and the value of the sums. `compute_metrics` calls them.
+"""How metrics are computed: what each example adds, and the value of the totals, for `hierbench.metrics.registry`.
+
+Tables read the registry without PyTorch: what computes is imported when it is first used.
 
 Shapes: N examples, K classes, L levels, S numbers that each example adds.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics import calibration, hops, levels, paths, selective
-from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.sums import contributions, values_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hierbench.metrics.evidence import Evidence
+
+
+class _Module:
+    """A module of the metrics, imported when something of it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self.name = f"hierbench.metrics.{name}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.name), name)
+
+
+calibration, hops, levels, paths, selective, sums = map(
+    _Module, ("calibration", "hops", "levels", "paths", "selective", "sums")
+)
 
 
 class Computation(NamedTuple):
@@ -21,90 +38,81 @@ class Computation(NamedTuple):
     Attributes:
         needs: (evidence, parameter) -> what it needs of the evidence; None where the method does not have it.
         counts: (*needs, targets, hierarchy) -> [N, S], what each example adds.
-        value: (sums, parameter) -> the metric, of the number of examples and the summed counts, [1 + S] float64.
+        value: (totals, parameter) -> the metric, of the number of examples and the summed counts, [1 + S] float64.
         size: hierarchy -> S.
-        dtype: of the counts.
+        dtype: of the counts, "int64" or "float64".
         summed: False where the value is of the counts of all examples instead, [N, S].
     """
 
-    needs: Callable[[Evidence, int], tuple[Any, ...]]
-    counts: Callable[..., Tensor]
-    value: Callable[[Tensor, int], Any]
+    needs: "Callable[[Evidence, int], tuple[Any, ...]]"
+    counts: "Callable[..., Tensor]"
+    value: "Callable[[Tensor, int], Any]"
     size: Callable[[Hierarchy], int] = lambda _: 1
-    dtype: torch.dtype = torch.int64
+    dtype: Literal["int64", "float64"] = "int64"
     summed: bool = True
 
 
-def compute(family: str, parameter: int, evidence: Evidence, targets: Tensor) -> float:
-    """Return a metric of evidence and its known targets, NaN if it is undefined."""
-    tree = evidence.hierarchy
-    if parameter > (tree.num_levels if family.startswith("level_") else tree.num_classes):
-        return float("nan")
-    needs = COMPUTATIONS[family].needs(evidence, parameter)
-    return float("nan") if needs[0] is None else value_of(family, parameter, needs, targets, tree)
-
-
-def value_of(family: str, parameter: int, needs: tuple[Any, ...], targets: Tensor, hierarchy: Hierarchy) -> float:
-    """Return a metric of what it needs and of known targets [N]."""
-    computation = COMPUTATIONS[family]
-    counts = computation.counts(*needs, targets, hierarchy)
-    return float(computation.value(sums_of(counts).cpu().double() if computation.summed else counts, parameter))
-
-
-def sums_of(counts: Tensor) -> Tensor:
+def totals_of(counts: "Tensor") -> "Tensor":
     """Return the number of examples and the sums of their counts [N, S], [1 + S]."""
+    import torch
+
     return torch.cat([counts.new_tensor([len(counts)]), counts.sum(dim=0)])
 
 
-def _paper(name: str) -> Computation:
+def of_distances(name: str) -> Computation:
+    """Return the computation of one of the metrics of `evaluate`."""
     return Computation(
         lambda evidence, k: (evidence.ranked(max(k, 1)),),
-        lambda ranked, targets, tree: contributions(ranked, targets, tree, [1, ranked.shape[1]]),
-        lambda sums, k: values_of(sums.numpy(), [1, max(k, 1)])[name.format(k)],
+        lambda ranked, targets, tree: sums.contributions(ranked, targets, tree, [1, ranked.shape[1]]),
+        lambda totals, k: sums.values_of(totals.numpy(), [1, max(k, 1)])[name.format(k)],
         lambda _: 3,
     )
 
 
-def _of_levels(needs: Callable[[Evidence, int], tuple[Any]], place: int) -> Computation:
+def of_levels(needs: "Callable[[Evidence, int], tuple[Any]]", place: int) -> Computation:
     """Return the share of examples that are counted at a place of the sums, or as many after it as the level says."""
     return Computation(
         needs,
-        levels.level_counts,
-        lambda sums, level: 100.0 * sums[place + level] / sums[0],
+        lambda *arguments: levels.level_counts(*arguments),
+        lambda totals, level: 100.0 * totals[place + level] / totals[0],
         lambda tree: 2 + tree.num_levels,
     )
 
 
-def _path_score(name: str) -> Computation:
+def of_paths(name: str) -> Computation:
+    """Return the computation of a score of the two paths from the root, see `paths.SCORES`."""
     return Computation(
         lambda evidence, _: (evidence.top,),
-        paths.path_counts,
-        lambda sums, _: paths.hierarchical_score(sums, name),
+        lambda *arguments: paths.path_counts(*arguments),
+        lambda totals, _: paths.hierarchical_score(totals, name),
         lambda _: 6,
-        torch.float64,
+        "float64",
     )
 
 
-def _hops(k_of: Callable[[Evidence, int], int]) -> Computation:
+def of_ranking(k_of: "Callable[[Evidence, int], int]") -> Computation:
+    """Return the computation of HOPS over as many classes as `k_of` says."""
     return Computation(
         lambda evidence, k: (evidence.scores, k_of(evidence, k)),
         lambda scores, k, targets, tree: hops.hops_scores(scores, targets, tree, k)[:, None],
-        lambda sums, _: 100.0 * sums[1] / sums[0],
-        dtype=torch.float64,
+        lambda totals, _: 100.0 * totals[1] / totals[0],
+        dtype="float64",
     )
 
 
-def _calibration(which: int) -> Computation:
+def of_bins(which: int) -> Computation:
+    """Return the computation of a calibration error: 0 the expected, 1 the largest."""
     return Computation(
         lambda evidence, _: (evidence.top, evidence.probabilities),
         lambda top, probabilities, targets, _: calibration.bin_counts(top, probabilities, targets),
-        lambda sums, _: calibration.calibration_errors(sums)[which],
+        lambda totals, _: calibration.calibration_errors(totals)[which],
         lambda _: 3 * calibration.BINS,
-        torch.float64,
+        "float64",
     )
 
 
-def _haurc(rule: selective.Rule) -> Computation:
+def of_coverage(rule: str) -> Computation:
+    """Return the computation of the area under risk over coverage by a rule, see `selective`."""
     return Computation(
         lambda evidence, _: (evidence.top, evidence.climb),
         lambda top, climb, targets, tree: selective.climb_steps(top, climb, targets, tree).flatten(1),
@@ -113,29 +121,21 @@ def _haurc(rule: selective.Rule) -> Computation:
     )
 
 
-COMPUTATIONS = {
-    "top1": _paper("top1"),
-    "mistake_severity": _paper("mistake_severity"),
-    "hierdist@": _paper("hierdist@{}"),
-    "min_distance@": Computation(
-        lambda evidence, k: (evidence.ranked(k),), paths.min_distance_counts, lambda sums, _: sums[1] / sums[0]
-    ),
-    "level_accuracy@": _of_levels(lambda evidence, _: (levels.levels_of(evidence.top, evidence.hierarchy),), 2),
-    "level_accuracy_lifted@": _of_levels(lambda evidence, _: (evidence.lifted,), 2),
-    "fpa": _of_levels(lambda evidence, _: (evidence.level_predictions,), 1),
-    "tice": _of_levels(lambda evidence, _: (evidence.level_predictions,), 2),
-    **{name: _path_score(name) for name in paths.SCORES},
-    "information_severity": Computation(
-        lambda evidence, _: (evidence.top,),
-        paths.bit_counts,
-        lambda sums, _: sums[2] / sums[1],
-        lambda _: 2,
-        torch.float64,
-    ),
-    "hops@": _hops(lambda _, k: k),
-    "hops": _hops(lambda evidence, _: evidence.hierarchy.num_classes),
-    "ece": _calibration(0),
-    "mce": _calibration(1),
-    "haurc_climbing": _haurc("climbing"),
-    "haurc_selective": _haurc("selective"),
-}
+MIN_DISTANCE = Computation(
+    lambda evidence, k: (evidence.ranked(k),),
+    lambda *arguments: paths.min_distance_counts(*arguments),
+    lambda totals, _: totals[1] / totals[0],
+)
+BITS = Computation(
+    lambda evidence, _: (evidence.top,),
+    lambda *arguments: paths.bit_counts(*arguments),
+    lambda totals, _: totals[2] / totals[1],
+    lambda _: 2,
+    "float64",
+)
+TOP_LEVELS = of_levels(lambda evidence, _: (levels.levels_of(evidence.top, evidence.hierarchy),), 2)
+LIFTED_LEVELS = of_levels(lambda evidence, _: (evidence.lifted,), 2)
+FULL_PATH = of_levels(lambda evidence, _: (evidence.level_predictions,), 1)
+INCONSISTENT = of_levels(lambda evidence, _: (evidence.level_predictions,), 2)
+ORDER = of_ranking(lambda evidence, _: evidence.hierarchy.num_classes)
+ORDER_AT_K = of_ranking(lambda _, k: k)

@@ -7,8 +7,9 @@ predicted class c, ranked classes c_1, c_2, ...; A(n) the nodes from below the r
 distance; LCA the lowest common ancestor; p probabilities.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from textwrap import fill
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,18 +18,35 @@ from torch import Tensor
 from hierbench.hierarchy.names import class_indices, in_order_of_tree, named_columns
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics.calibration import probabilities_of
-from hierbench.metrics.computations import value_of
 from hierbench.metrics.evidence import Evidence
 from hierbench.metrics.levels import levels_of
 from hierbench.metrics.ranking import INTEGERS, as_tensor
-from hierbench.metrics.registry import compute_metrics, find_metric
+from hierbench.metrics.registry import BY_NAME, compute_metrics, find_metric
 
 Average = Literal["micro", "macro"]
 Labels = Sequence[Any] | None
+INDENT = "    "  # of a docstring
+Function = TypeVar("Function", bound=Callable[..., float])
 
 
+def _described(*names: str) -> Callable[[Function], Function]:
+    """Add formula, unit and source of metrics of the registry to the docstring of their function."""
+
+    def with_description(function: Function) -> Function:
+        infos = [BY_NAME.get(name) or find_metric(name) for name in names]
+        formulas = "; ".join(f"`{info.name}` of tables is {info.formula}" for info in infos)
+        unit = "a fraction" if infos[0].unit in ("%", "") else f"in {infos[0].unit}"
+        first, _, rest = (function.__doc__ or "").partition("\n")
+        said = f"{formulas}; {unit}, {infos[0].direction} is better. Source: {infos[0].source}."
+        function.__doc__ = f"{first}\n\n{fill(said, 116, initial_indent=INDENT, subsequent_indent=INDENT)}\n{rest}"
+        return function
+
+    return with_description
+
+
+@_described("top1")
 def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
-    """Return the fraction of examples whose class is right, `top1` of tables: mean [c = y].
+    """Return the fraction of examples whose class is right.
 
     Args:
         y_true: [N] classes.
@@ -47,10 +65,11 @@ def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     return _of_classes("top1", y_true, y_pred, tree)
 
 
+@_described("mistake_severity")
 def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
-    """Return the mean over mistakes of D(y, c), in edges; lower is better, NaN without mistakes.
+    """Return the mean distance of mistakes from their targets; NaN without mistakes.
 
-    Arguments and errors as in `top1_score`. Source: Liang & Davis, ICCV 2023, section 4.
+    Arguments and errors as in `top1_score`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -61,10 +80,11 @@ def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     return _of_classes("mistake_severity", y_true, y_pred, tree)
 
 
+@_described("hierdist@1")
 def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
-    """Return the mean over examples of D(y, c), in edges; lower is better. It is `hierdist@1` of tables.
+    """Return the mean distance of all examples from their targets, 0 for those that are right.
 
-    Arguments and errors as in `top1_score`. Source: Liang & Davis, ICCV 2023, section 4.
+    Arguments and errors as in `top1_score`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -75,10 +95,11 @@ def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     return _of_classes("hierdist@1", y_true, y_pred, tree)
 
 
+@_described("level_accuracy@l")
 def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: int = 1) -> float:
-    """Return the fraction of examples whose ancestor at a level is right: mean [A_l(c) = A_l(y)].
+    """Return the fraction of examples whose ancestor at a level is right.
 
-    A class above the deepest level is repeated below itself. Source: Chang et al., CVPR 2021.
+    A class above the deepest level is repeated below itself.
 
     Args:
         y_true: [N] classes.
@@ -98,17 +119,18 @@ def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: in
     return _of_classes(f"level_accuracy@{level}", y_true, y_pred, tree)
 
 
+@_described("hp_micro", "hp_macro")
 def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hP, the fraction of the predicted class's ancestors (and itself) that are the target's too.
 
-    Source: Kiritchenko et al., Canadian AI 2006; Kosmopoulos et al., DMKD 2015. The root counts nowhere.
+    The root counts nowhere.
 
     Args:
         y_true: [N] classes.
         y_pred: [N] classes.
         tree: over the K classes.
-        average: "micro", sum |A(c) & A(y)| / sum |A(c)|; or "macro", the mean over examples of the same fraction,
-            which scikit-learn calls "samples".
+        average: "micro", the ratio of two sums over examples, or "macro", the mean of each example's ratio, which
+            scikit-learn calls "samples".
 
     Raises:
         ValueError: as in `top1_score`; or another average.
@@ -122,10 +144,11 @@ def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, a
     return _of_classes(f"hp_{_checked(average)}", y_true, y_pred, tree)
 
 
+@_described("hr_micro", "hr_macro")
 def hierarchical_recall_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hR, the fraction of the target's ancestors (and itself) that are the predicted class's too.
 
-    Arguments, errors and source as in `hierarchical_precision_score`: "micro" is sum |A(c) & A(y)| / sum |A(y)|.
+    Arguments and errors as in `hierarchical_precision_score`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -136,11 +159,11 @@ def hierarchical_recall_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, aver
     return _of_classes(f"hr_{_checked(average)}", y_true, y_pred, tree)
 
 
+@_described("hf_micro", "hf_macro")
 def hf1_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hF1, the harmonic mean of hierarchical precision and recall.
 
-    Arguments, errors and source as in `hierarchical_precision_score`: "micro" is 2 hP hR / (hP + hR), "macro" the mean
-    over examples of 2 |A(c) & A(y)| / (|A(c)| + |A(y)|).
+    Arguments and errors as in `hierarchical_precision_score`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -151,10 +174,11 @@ def hf1_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "
     return _of_classes(f"hf_{_checked(average)}", y_true, y_pred, tree)
 
 
+@_described("information_severity")
 def information_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
-    """Return the mean over mistakes of log2(classes below LCA(y, c)), in bits; lower is better, NaN without mistakes.
+    """Return how many bits the common ancestor of a mistake and its target leaves open; NaN without mistakes.
 
-    Arguments and errors as in `top1_score`. Source: Valmadre, NeurIPS 2022.
+    Arguments and errors as in `top1_score`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -165,10 +189,9 @@ def information_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     return _of_classes("information_severity", y_true, y_pred, tree)
 
 
+@_described("hierdist@k")
 def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5, labels: Labels = None) -> float:
-    """Return the mean over examples of (D(y, c_1) + ... + D(y, c_k)) / k, in edges: `hierdist@k` of tables.
-
-    Source: Liang & Davis, ICCV 2023, section 4.
+    """Return the mean distance of the k best-ranked classes from the target.
 
     Args:
         y_true: [N] classes, indices in the tree's order or names.
@@ -190,10 +213,11 @@ def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5
     return _of_scores(f"hierdist@{k}", y_true, y_score, tree, labels)
 
 
+@_described("min_distance@k")
 def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5, labels: Labels = None) -> float:
-    """Return the mean over examples of min(D(y, c_1), ..., D(y, c_k)), in edges: `min_distance@k` of tables.
+    """Return the mean distance of the nearest of the k best-ranked classes from the target.
 
-    Arguments and errors as in `hierdist_at_k_loss`. Source: ILSVRC 2010, hierarchical cost of the best of k guesses.
+    Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -204,11 +228,11 @@ def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int
     return _of_scores(f"min_distance@{k}", y_true, y_score, tree, labels)
 
 
+@_described("hops@k")
 def hops_score(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int | None = None, labels: Labels = None) -> float:
     """Return HOPS, how far the ranking orders the classes by their distance from the target; 1 is best.
 
-    mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1), see `hierbench.metrics.hops`.
-    Arguments and errors as in `hierdist_at_k_loss`; without k, all classes. Source: Sani et al., CVPR 2026.
+    Arguments and errors as in `hierdist_at_k_loss`; without k, all classes. See `hierbench.metrics.hops`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -219,13 +243,13 @@ def hops_score(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int | None = No
     return _of_scores("hops" if k is None else f"hops@{k}", y_true, y_score, tree, labels)
 
 
+@_described("level_accuracy_lifted@l")
 def lifted_level_accuracy_score(
     y_true: Any, y_score: Any, tree: Hierarchy, *, level: int = 1, labels: Labels = None
 ) -> float:
     """Return the fraction of examples whose most probable node of a level is right.
 
-    mean [argmax over nodes n of level l of the sum of p below n = A_l(y)]; level 1 is the coarsest. Other arguments and
-    errors as in `hierdist_at_k_loss`. Source: Valmadre, NeurIPS 2022.
+    Level 1 is the coarsest. Other arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -236,10 +260,11 @@ def lifted_level_accuracy_score(
     return _of_scores(f"level_accuracy_lifted@{level}", y_true, y_score, tree, labels)
 
 
+@_described("ece")
 def expected_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, labels: Labels = None) -> float:
-    """Return ECE: the sum over 15 bins of |bin| / N |accuracy - confidence|, between 0 and 1; lower is better.
+    """Return ECE, the mean gap between accuracy and confidence.
 
-    Arguments and errors as in `hierdist_at_k_loss`. Source: Guo et al., ICML 2017.
+    Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -250,10 +275,11 @@ def expected_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, la
     return _of_scores("ece", y_true, y_score, tree, labels)
 
 
+@_described("mce")
 def maximum_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, labels: Labels = None) -> float:
-    """Return MCE: the largest |accuracy - confidence| of 15 bins, between 0 and 1; lower is better.
+    """Return MCE, the largest gap between accuracy and confidence.
 
-    Arguments and errors as in `hierdist_at_k_loss`. Source: Guo et al., ICML 2017.
+    Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -264,6 +290,7 @@ def maximum_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, lab
     return _of_scores("mce", y_true, y_score, tree, labels)
 
 
+@_described("haurc_climbing", "haurc_selective")
 def haurc_loss(
     y_true: Any,
     y_score: Any,
@@ -272,11 +299,11 @@ def haurc_loss(
     rule: Literal["climbing", "selective"] = "climbing",
     labels: Labels = None,
 ) -> float:
-    """Return hAURC, the area under hierarchical risk over coverage; between 0 and 1.
+    """Return hAURC, the area under hierarchical risk over coverage.
 
     A prediction is the lowest ancestor of the best class whose probability reaches a threshold ("climbing"), or the
-    class itself or else the root ("selective"). Other arguments and errors as in `hierdist_at_k_loss`. Source: Goren et
-    al., NeurIPS 2024; see `hierbench.metrics.selective`.
+    class itself or else the root ("selective"). Other arguments and errors as in `hierdist_at_k_loss`; see
+    `hierbench.metrics.selective`.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -289,10 +316,9 @@ def haurc_loss(
     return _of_scores(f"haurc_{rule}", y_true, y_score, tree, labels)
 
 
+@_described("fpa")
 def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
-    """Return FPA, the fraction of examples whose node is right at every level: mean [n_1 = A_1(y), ..., n_L = A_L(y)].
-
-    Source: Park et al. (H-CAST), ICLR 2025.
+    """Return FPA, the fraction of examples whose node is right at every level.
 
     Args:
         y_true: [N] classes, indices in the tree's order or names.
@@ -311,10 +337,11 @@ def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> flo
     return _of_levels("fpa", y_true, y_levels, tree)
 
 
+@_described("tice")
 def tree_inconsistency_loss(y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
-    """Return TICE, the fraction of examples whose nodes are not one path: mean [n_l is not the parent of n_(l+1)].
+    """Return TICE, the fraction of examples whose nodes are not one path.
 
-    Whether the path is right does not matter, so that y_true is only checked. Arguments, errors and source as in
+    Whether the path is right does not matter, so that y_true is only checked. Arguments and errors as in
     `full_path_accuracy_score`.
 
     Example:
@@ -334,7 +361,8 @@ def _checked(average: Average) -> Average:
 
 def _of_classes(name: str, y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return a metric of the registry of predicted classes."""
-    family, at, parameter = find_metric(name, tree).name.partition("@")
+    info = find_metric(name, tree)
+    family = name.partition("@")[0]
     true, predicted = _classes_of(y_true, tree, "y_true"), _classes_of(y_pred, tree, "y_pred")
     _check_lengths(true, predicted, "y_pred")
     needs = predicted
@@ -342,7 +370,7 @@ def _of_classes(name: str, y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
         needs = predicted[:, None]  # ranked classes, of which there is one
     elif family == "level_accuracy":
         needs = levels_of(predicted, tree)
-    return _fraction(name, value_of(family + at, int(parameter or 0), (needs,), true, tree))
+    return _fraction(name, info.value_of((needs,), true, tree))
 
 
 def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: Labels) -> float:
@@ -365,8 +393,8 @@ def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: La
 
 def _of_levels(name: str, y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return a metric of the registry of a prediction per level."""
-    given = as_tensor(y_levels, "y_levels must be integers [N, L]")
-    return _fraction(name, value_of(name, 0, (given,), _classes_of(y_true, tree, "y_true").to(given.device), tree))
+    given, true = as_tensor(y_levels, "y_levels must be integers [N, L]"), _classes_of(y_true, tree, "y_true")
+    return _fraction(name, find_metric(name).value_of((given,), true.to(given.device), tree))
 
 
 def _fraction(name: str, value: float) -> float:

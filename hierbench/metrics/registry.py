@@ -1,24 +1,37 @@
-"""Every metric by name: its title, which direction is better, its unit, formula and source, and how to compute it.
+"""Every metric, said once: name, title, direction, unit, formula, source, and how it is computed.
 
-Tables read names and titles here without importing torch; the computations load on first use.
+The functions of `hierbench.metrics.functions`, `HierarchicalMetric` and the columns of tables follow from it.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.hierarchy.tree import Hierarchy
+from hierbench.metrics.computations import (
+    BITS,
+    FULL_PATH,
+    INCONSISTENT,
+    LIFTED_LEVELS,
+    MIN_DISTANCE,
+    ORDER,
+    ORDER_AT_K,
+    TOP_LEVELS,
+    Computation,
+    of_bins,
+    of_coverage,
+    of_distances,
+    of_paths,
+    totals_of,
+)
 from hierbench.utils.errors import UserError, nearest, unknown_name
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hierbench.metrics.evidence import Evidence
 
-# Families that follow from the best-ranked classes alone, as compact predictions keep them; "@k" up to `RANKED`.
-OF_RANKS = frozenset(
-    "top1 mistake_severity hierdist min_distance level_accuracy hops information_severity "
-    "hp_micro hr_micro hf_micro hp_macro hr_macro hf_macro".split()
-)
 RANKED = 20  # classes that compact predictions keep
 PAPER = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
 KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
@@ -46,7 +59,9 @@ class MetricInfo:
         formula: in one line. N examples, target y, ranked classes c_1, c_2, ...; A(n): the nodes from below the root to
             n; D: hierarchical distance; LCA: lowest common ancestor; p: probability; [..]: 1 if true, else 0.
         source: citation.
-        needs_levels: NaN without `Evidence.level_predictions`.
+        computation: how it is computed.
+        kept: whether it follows from the best-ranked classes alone, as compact predictions keep them; "@k" up to
+            `RANKED`.
     """
 
     name: str
@@ -55,20 +70,72 @@ class MetricInfo:
     unit: Literal["%", "edges", "bits", ""]
     formula: str
     source: str
-    needs_levels: bool = False
+    computation: Computation
+    kept: bool = False
 
     def compute(self, evidence: "Evidence") -> float:
         """Return the value, NaN where it is undefined; several at once are cheaper by `compute_metrics`."""
         return compute_metrics([self.name], evidence)[self.name]
 
+    @property
+    def parameter(self) -> int:
+        """Its k or level, 0 where it has none."""
+        return int(self.name.partition("@")[2] or 0)
+
+    def exists_on(self, hierarchy: Hierarchy) -> bool:
+        """Whether a tree has its level, or as many classes as its k."""
+        return self.parameter <= (hierarchy.num_levels if self.name.startswith("level_") else hierarchy.num_classes)
+
+    def value_of(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> float:
+        """Return the metric of what it needs and of known targets [N]."""
+        counts = self.computation.counts(*needs, targets, hierarchy)
+        totals = totals_of(counts).cpu().double() if self.computation.summed else counts
+        return float(self.computation.value(totals, self.parameter))
+
 
 # A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
-_SPECS = (
-    MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG),
-    MetricInfo("mistake_severity", "Mistake severity", "lower", "edges", "mean over mistakes of D(y, c_1)", LIANG),
-    MetricInfo("hierdist@k", "HierDist@{}", "lower", "edges", "mean of (D(y, c_1) + ... + D(y, c_k)) / k", LIANG),
-    MetricInfo("min_distance@k", "MinDist@{}", "lower", "edges", "mean of min(D(y, c_1), ..., D(y, c_k))", ILSVRC),
-    MetricInfo("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", CHANG),
+METRICS = (
+    MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG, of_distances("top1"), kept=True),
+    MetricInfo(
+        "mistake_severity",
+        "Mistake severity",
+        "lower",
+        "edges",
+        "mean over mistakes of D(y, c_1)",
+        LIANG,
+        of_distances("mistake_severity"),
+        kept=True,
+    ),
+    MetricInfo(
+        "hierdist@k",
+        "HierDist@{}",
+        "lower",
+        "edges",
+        "mean of (D(y, c_1) + ... + D(y, c_k)) / k",
+        LIANG,
+        of_distances("hierdist@{}"),
+        kept=True,
+    ),
+    MetricInfo(
+        "min_distance@k",
+        "MinDist@{}",
+        "lower",
+        "edges",
+        "mean of min(D(y, c_1), ..., D(y, c_k))",
+        ILSVRC,
+        MIN_DISTANCE,
+        kept=True,
+    ),
+    MetricInfo(
+        "level_accuracy@l",
+        "Level {} accuracy",
+        "higher",
+        "%",
+        "mean [A_l(c_1) = A_l(y)]",
+        CHANG,
+        TOP_LEVELS,
+        kept=True,
+    ),
     MetricInfo(
         "level_accuracy_lifted@l",
         "Level {} accuracy (lifted)",
@@ -76,17 +143,86 @@ _SPECS = (
         "%",
         "mean [argmax over nodes n of level l of the sum of p below n = A_l(y)]",
         VALMADRE,
+        LIFTED_LEVELS,
     ),
-    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, needs_levels=True),
     MetricInfo(
-        "tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, needs_levels=True
+        "fpa",
+        "FPA",
+        "higher",
+        "%",
+        "mean [n_1 = A_1(y), ..., n_L = A_L(y)]",
+        PARK,
+        FULL_PATH,
     ),
-    MetricInfo("hp_micro", "hP micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(c_1)|", KIRITCHENKO),
-    MetricInfo("hr_micro", "hR micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(y)|", KIRITCHENKO),
-    MetricInfo("hf_micro", "hF micro", "higher", "%", "2 hP hR / (hP + hR), of the micro hP and hR", KIRITCHENKO),
-    MetricInfo("hp_macro", "hP macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(c_1)|", KIRITCHENKO),
-    MetricInfo("hr_macro", "hR macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(y)|", KIRITCHENKO),
-    MetricInfo("hf_macro", "hF macro", "higher", "%", "mean of 2 |A(c_1) & A(y)| / (|A(c_1)| + |A(y)|)", KIRITCHENKO),
+    MetricInfo(
+        "tice",
+        "TICE",
+        "lower",
+        "%",
+        "mean [n_l is not the parent of n_(l+1) for an l]",
+        PARK,
+        INCONSISTENT,
+    ),
+    MetricInfo(
+        "hp_micro",
+        "hP micro",
+        "higher",
+        "%",
+        "sum |A(c_1) & A(y)| / sum |A(c_1)|",
+        KIRITCHENKO,
+        of_paths("hp_micro"),
+        kept=True,
+    ),
+    MetricInfo(
+        "hr_micro",
+        "hR micro",
+        "higher",
+        "%",
+        "sum |A(c_1) & A(y)| / sum |A(y)|",
+        KIRITCHENKO,
+        of_paths("hr_micro"),
+        kept=True,
+    ),
+    MetricInfo(
+        "hf_micro",
+        "hF micro",
+        "higher",
+        "%",
+        "2 hP hR / (hP + hR), of the micro hP and hR",
+        KIRITCHENKO,
+        of_paths("hf_micro"),
+        kept=True,
+    ),
+    MetricInfo(
+        "hp_macro",
+        "hP macro",
+        "higher",
+        "%",
+        "mean of |A(c_1) & A(y)| / |A(c_1)|",
+        KIRITCHENKO,
+        of_paths("hp_macro"),
+        kept=True,
+    ),
+    MetricInfo(
+        "hr_macro",
+        "hR macro",
+        "higher",
+        "%",
+        "mean of |A(c_1) & A(y)| / |A(y)|",
+        KIRITCHENKO,
+        of_paths("hr_macro"),
+        kept=True,
+    ),
+    MetricInfo(
+        "hf_macro",
+        "hF macro",
+        "higher",
+        "%",
+        "mean of 2 |A(c_1) & A(y)| / (|A(c_1)| + |A(y)|)",
+        KIRITCHENKO,
+        of_paths("hf_macro"),
+        kept=True,
+    ),
     MetricInfo(
         "information_severity",
         "Information severity",
@@ -94,6 +230,8 @@ _SPECS = (
         "bits",
         "mean over mistakes of log2(classes below LCA(y, c_1))",
         VALMADRE,
+        BITS,
+        kept=True,
     ),
     MetricInfo(
         "hops@k",
@@ -102,10 +240,12 @@ _SPECS = (
         "%",
         "mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1)",
         SANI,
+        ORDER_AT_K,
+        kept=True,
     ),
-    MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI),
-    MetricInfo("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO),
-    MetricInfo("mce", "MCE", "lower", "%", "max over 15 bins of |accuracy - confidence|", GUO),
+    MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI, ORDER),
+    MetricInfo("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO, of_bins(0)),
+    MetricInfo("mce", "MCE", "lower", "%", "max over 15 bins of |accuracy - confidence|", GUO, of_bins(1)),
     MetricInfo(
         "haurc_climbing",
         "hAURC (climbing)",
@@ -113,12 +253,19 @@ _SPECS = (
         "",
         "area under risk over coverage: the lowest ancestor of c_1 with p >= theta",
         GOREN,
+        of_coverage("climbing"),
     ),
     MetricInfo(
-        "haurc_selective", "hAURC (selective)", "lower", "", "the same with the root unless p(c_1) >= theta", GOREN
+        "haurc_selective",
+        "hAURC (selective)",
+        "lower",
+        "",
+        "the same with the root unless p(c_1) >= theta",
+        GOREN,
+        of_coverage("selective"),
     ),
 )
-_BY_NAME = {spec.name: spec for spec in _SPECS}
+BY_NAME = {spec.name: spec for spec in METRICS}
 
 
 def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
@@ -128,7 +275,7 @@ def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
     level. Without a tree, those over k are all listed, and those over the levels at level 1.
     """
     names = []
-    for spec in _SPECS:
+    for spec in METRICS:
         family, _, parameter = spec.name.partition("@")
         most = 20 if hierarchy is None else hierarchy.num_classes
         if parameter == "l":
@@ -153,10 +300,10 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
         UserError: there is none; the error suggests the nearest.
     """
     family, at, text = name.partition("@")
-    if name in _BY_NAME and not at:
-        return _BY_NAME[name]
+    if name in BY_NAME and not at:
+        return BY_NAME[name]
     for parameter in ("k", "l"):
-        spec = _BY_NAME.get(f"{family}@{parameter}")
+        spec = BY_NAME.get(f"{family}@{parameter}")
         if spec and re.fullmatch(r"[1-9][0-9]{0,5}", text):
             if hierarchy is not None:
                 classes, levels = hierarchy.num_classes, hierarchy.num_levels
@@ -174,10 +321,8 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
 
 def follows_from_ranks(name: str, num: int = RANKED) -> bool:
     """Whether a metric follows from the `num` best classes of each example."""
-    family, at, parameter = name.partition("@")
-    if family == "hops" and not at:  # of all classes
-        return False
-    return family in OF_RANKS and (family == "level_accuracy" or int(parameter or 1) <= num)
+    info = find_metric(name)
+    return info.kept and (name.startswith("level_") or info.parameter <= num)
 
 
 def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:
@@ -195,11 +340,10 @@ def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, flo
         UserError: a name is unknown.
         ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
     """
-    from hierbench.metrics.computations import compute
+    infos, targets, tree = [find_metric(name) for name in names], evidence.known_targets(), evidence.hierarchy
+    return {name: _value(info, evidence, targets, tree) for name, info in zip(names, infos, strict=True)}
 
-    asked = [find_metric(name).name.partition("@") for name in names]
-    targets = evidence.known_targets()
-    return {
-        name: compute(family + at, int(parameter or 0), evidence, targets)
-        for name, (family, at, parameter) in zip(names, asked, strict=True)
-    }
+
+def _value(info: MetricInfo, evidence: "Evidence", targets: "Tensor", tree: Hierarchy) -> float:
+    needs = info.computation.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
+    return float("nan") if needs[0] is None else info.value_of(needs, targets, tree)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
-from hierbench.leaderboard.board import SCORED, Board, left_out
+from hierbench.leaderboard.board import Board, left_out
 from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.data import SCORED
 from hierbench.runs.reading import read_records
 from hierbench.runs.record import Records
 from hierbench.sharing.bundle import ids_of

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from hierbench.leaderboard.board import PUBLISHED, Board
 from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
+from hierbench.leaderboard.data import PUBLISHED, BoardData
 from hierbench.leaderboard.statistics import Cell as Value
 from hierbench.leaderboard.statistics import CitedRow, Row
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
@@ -27,7 +27,7 @@ CITED = (
 )
 
 
-def board_table(board: Board) -> Table:
+def board_table(board: BoardData) -> Table:
     """Return a leaderboard: a line per row, with how many runs are behind it."""
     columns, tuned, sources = board.shown, any(row.tuning for row in board.rows), cited_sources(board)
     arrows, lines = arrows_of(board), []
@@ -73,7 +73,7 @@ def board_table(board: Board) -> Table:
     )
 
 
-def notes_of(board: Board) -> list[str]:
+def notes_of(board: BoardData) -> list[str]:
     """Return the sentences on tuning, units, settings and evidence that a board's table needs."""
     found = []
     budgets = {row.tuning and (row.tuning["trials"], row.tuning["runs"]) for row in board.rows if row.runs}
@@ -112,7 +112,7 @@ def cell_of(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed
     )
 
 
-def cited_sources(board: Board) -> dict[str, int]:
+def cited_sources(board: BoardData) -> dict[str, int]:
     """Return the number in brackets of each source that the board cites, from 1 in the order of the table."""
     sources = dict.fromkeys(line.source for line in board.cited)
     return {source: number for number, source in enumerate(sources, 1)}
@@ -136,7 +136,7 @@ def named(row: Row | CitedRow) -> dict[str, str]:
     return {"type": row.type, "method": one_line(row.method), "title": one_line(row.title)}
 
 
-def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
+def records(board: BoardData, arrows: Arrows) -> list[dict[str, Any]]:
     """Return the lines of a board's CSV.
 
     A table of runs has the seeds that a row lacks, separated by blanks, and whether a value is better or worse than
@@ -160,7 +160,7 @@ def records(board: Board, arrows: Arrows) -> list[dict[str, Any]]:
     return found
 
 
-def row_records(board: Board) -> list[dict[str, Any]]:
+def row_records(board: BoardData) -> list[dict[str, Any]]:
     """Return a line per row for pandas: what a row is, its finished and planned runs, and its metrics."""
     metrics = [column.name for column in board.shown]
     return [
@@ -168,7 +168,7 @@ def row_records(board: Board) -> list[dict[str, Any]]:
     ]
 
 
-def seed_records(board: Board) -> list[dict[str, Any]]:
+def seed_records(board: BoardData) -> list[dict[str, Any]]:
     """Return a line per finished run and metric for pandas."""
     lines: list[dict[str, Any]] = []
     for row in board.rows:
@@ -180,7 +180,7 @@ def seed_records(board: Board) -> list[dict[str, Any]]:
     return lines
 
 
-def as_json(board: Board) -> dict[str, Any]:
+def as_json(board: BoardData) -> dict[str, Any]:
     """Return the contract of leaderboard.json."""
     content: dict[str, Any] = {"dataset": board.dataset, "protocol": board.protocol, "distance": board.distance}
     content["rows"] = [*map(_as_json, board.rows), *map(_cited_as_json, board.cited)]
@@ -219,7 +219,7 @@ def _metrics_as_json(row: Row | CitedRow) -> dict[str, Any]:
     }
 
 
-def arrows_of(board: Board) -> Arrows:
+def arrows_of(board: BoardData) -> Arrows:
     """Return where a table's rows differ significantly from cross-entropy of their type, see `Board.tests`."""
     higher = {column.name: column.higher for column in board.shown}
     return {
@@ -249,7 +249,7 @@ def meaning_of(num_tests: int) -> str:
     return f"worse than cross-entropy of its type: p below 0.05 after Holm's correction over {tests}"
 
 
-def units_of(board: Board) -> str:
+def units_of(board: BoardData) -> str:
     """Return a sentence on the units of the columns that are not the paper's, "" where there are none."""
     titles: dict[str, list[str]] = {}
     for column in board.shown:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.data import BoardData
 from hierbench.leaderboard.paired import Comparison, Difference
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Interval, Line, Table, Text
@@ -17,7 +17,7 @@ FEW = 3  # comparisons for which it is said in what the specs differ: of all row
 EFFECT = "d: mean over standard deviation, of the differences by seed or pooled over both rows."
 
 
-def differences_table(board: Board, comparisons: Sequence[Comparison]) -> Table:
+def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Table:
     """Return the differences from a reference: a row per comparison, and in CSV and JSON a line per metric too."""
     found = [pair.differences for pair in comparisons]
     columns = [column for column in board.columns if any(column.name in differences for differences in found)]

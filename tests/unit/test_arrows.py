@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.paired import compare_rows, difference, holm, values_by_seed
+from hierbench.leaderboard.paired import difference, holm, values_by_seed
 from hierbench.leaderboard.statistics import METRICS
 from hierbench.leaderboard.tables.board import arrows_of
 from hierbench.leaderboard.tables.differences import differences_table

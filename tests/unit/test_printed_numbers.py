@@ -132,8 +132,8 @@ def family(name):
 
 def test_every_metric_is_described_as_in_the_registry(described):
     assert set(described) == {family(name) for name in known_metrics()}
-    assert list(described) == [spec.name for spec in registry_module._SPECS]
-    for spec in registry_module._SPECS:
+    assert list(described) == [spec.name for spec in registry_module.METRICS]
+    for spec in registry_module.METRICS:
         _, says, formula, unit, better, here, source = described[spec.name]
         assert (formula, unit, better, source) == (f"`{spec.formula}`", spec.unit, spec.direction, spec.source)
         assert says and here

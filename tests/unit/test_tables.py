@@ -15,10 +15,10 @@ import pytest
 from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table, with_best_means
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, column_of
+from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import FORMATS, html, render, terminal
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.ledger import build_ledger, ledger_table
-from hierbench.leaderboard.paired import compare_rows
 from hierbench.leaderboard.power import effects_of, plan
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import ARROWS, CHECK, CROSS, Flag, Interval, Line, Number, Table, Text
