@@ -115,8 +115,8 @@ def prepare(
 ) -> None:
     """Decode and resize a dataset once into uint8 arrays."""
     from hierbench.config.recipe import load_recipe
-    from hierbench.execution.dry_run import say_notes
     from hierbench.execution.inputs import prepare_with_progress
+    from hierbench.studies.dry_run import say_notes
 
     recipe = load_recipe(dataset, protocol=protocol)
     prepared = prepare_with_progress(

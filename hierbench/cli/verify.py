@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli.command import command, write_result
-from hierbench.cli.options import JsonOption
+from hierbench.cli.command import command
 from hierbench.config.options import DataOption, DeviceOption, WeightsOption
+from hierbench.leaderboard.table import Shown
 from hierbench.utils.errors import UserError
 
 
-@command("verify runs")
+@command("verify runs", table="terminal")
 def verify(
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", help="A runs folder, or the records of a published table.")
@@ -23,8 +23,7 @@ def verify(
     device: DeviceOption = "auto",
     weights: WeightsOption = None,
     all_metrics: Annotated[bool, "Compute all kept metrics again, not only those that a table shows."] = False,
-    as_json: JsonOption = False,
-) -> int:
+) -> Shown:
     """Say of each run what follows from its predictions.
 
     What is only claimed is said, and what is rejected, and why.
@@ -33,9 +32,8 @@ def verify(
     """
     if (device != "auto" or weights is not None) and not retrain:
         raise UserError(f"{'--device' if weights is None else '--weights'} is for --retrain N; nothing else needs it")
-    from hierbench.sharing.verification import report
+    from hierbench.sharing.verification.report import verification_table
     from hierbench.sharing.verification.verify import verify as verify_folders
 
-    found = verify_folders(paths, data_dir, retrain, device, weights, all_metrics=all_metrics)
-    write_result((report.as_json if as_json else report.as_text)(found), None)
-    return 1 if any(one.num_rejected for one in found) else 0
+    reports = verify_folders(paths, data_dir, retrain, device, weights, all_metrics=all_metrics)
+    return Shown(verification_table(reports), code=1 if any(report.num_rejected for report in reports) else 0)

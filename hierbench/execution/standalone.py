@@ -1,7 +1,5 @@
 """Jobs under any other scheduler: the command line of each planned job, and running one by its id."""
 
-import json
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -15,43 +13,12 @@ from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute_when_free, kept_source
 from hierbench.models.weights import find_weights
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job
 from hierbench.runs.reading import read_record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
 from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
-
-
-def show_commands(plan: list[Job], state: dict[str, State], setting: Setting, *, as_json: bool) -> None:
-    """Print the jobs with their commands on standard output, those that train first."""
-    jobs = sorted(plan, key=lambda job: not job.trains)  # stable: otherwise in the order of the plan
-    if as_json:
-        first = plan[0].spec
-        content = {
-            "schema": 1,
-            "dataset": first.dataset.name,
-            "protocol": first.protocol,
-            "comparison": first.comparison,
-            "jobs": [
-                {
-                    "id": job.id,
-                    "label": job.spec.label,
-                    "method": job.spec.method.name,
-                    "type": job.spec.type,
-                    "seed": job.spec.seed,
-                    "state": state[job.id],
-                    "after": job.spec.base,
-                    "command": command_of(job, setting),
-                }
-                for job in jobs
-            ],
-        }
-        print(json.dumps(content, indent=1))
-        return
-    for job in jobs:
-        after = f", after {' and '.join(base[:12] for base in job.spec.bases)}" if job.spec.bases else ""
-        print(f"# {state[job.id]}: {job.spec.label}{after}\n{shlex.join(command_of(job, setting))}")
 
 
 def command_of(job: Job, setting: Setting) -> list[str]:

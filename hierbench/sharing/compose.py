@@ -19,8 +19,8 @@ from hierbench.sharing.bundle import Bundle, ids_of
 from hierbench.sharing.page import table_page
 from hierbench.sharing.place import SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
-from hierbench.sharing.verification import report as reports
 from hierbench.sharing.verification.checked import checked_board
+from hierbench.sharing.verification.report import verification_table
 from hierbench.sharing.verification.tables import GivenTable
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
@@ -93,7 +93,7 @@ def compose(
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
         write_text(folder / f"{name}{suffix}", text)
     report.tables = [Finding(name)]  # it was rendered from these records
-    write_text(folder / f"{name}{VERDICT}", reports.as_json([report]))
+    write_text(folder / f"{name}{VERDICT}", render(verification_table([report]), "json"))
     return Publication(board, report, notes)
 
 

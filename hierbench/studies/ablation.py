@@ -11,8 +11,6 @@ from hierbench.api.registry import Found, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
-from hierbench.execution.announce import announce
-from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.execution.plan import make_plan, with_params
 from hierbench.execution.session import Session
 from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_of, ablation_table
@@ -23,6 +21,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.studies.comparison import AGAIN
+from hierbench.studies.dry_run import Line, announce, lines_of_plan, parameters_of
 from hierbench.studies.study import Study, carry_out
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
@@ -52,7 +51,7 @@ class Ablation(Study):
         self.names = {job.id: variant.name for variant, jobs in named for job in jobs}
         return [job for jobs in zip(*self.variants, strict=True) for job in jobs]
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
         """Report a line per job, with the variant's name."""
         seeds = range(session.num_seeds)
         lines = [Line(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]

@@ -13,8 +13,6 @@ from hierbench.api.registry import Found
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
-from hierbench.execution.announce import announce
-from hierbench.execution.dry_run import blocked_lines, lines_of_plan, parameters_of
 from hierbench.execution.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.execution.session import Session
 from hierbench.leaderboard.board import Board
@@ -26,6 +24,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
 from hierbench.runs.requests import Budget, Kind
+from hierbench.studies.dry_run import announce, blocked_lines, lines_of_plan, parameters_of
 from hierbench.studies.study import Study, carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -93,7 +92,7 @@ class Comparison(Study):
             raise UserError(inputs.closed)
         return plan
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
         """Report a line per job, or per row and seed, and the sizes of what is trained."""
         lines = lines_of_plan(plan, state) if plan else blocked_lines(self.methods, session.types, session.num_seeds)
         trained = list(with_bases(self.methods).values())

@@ -9,12 +9,12 @@ from typing import Any
 from hierbench.config.options import Options
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.session import Execution, Session, work_of
-from hierbench.execution.standalone import show_commands
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.repair import is_finished
 from hierbench.runs.requests import Kind, Request, asked_options, record_request
+from hierbench.studies.dry_run import commands_table
 from hierbench.utils.console import say
 
 
@@ -44,8 +44,8 @@ class Study(ABC):
         """Return the table of what is finished; with a mirror its files are written too, and attached there."""
 
     @abstractmethod
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
-        """Set where the plan runs, and report it; return False for a dry run, which ends here."""
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+        """Set where the plan runs, and say how much it is; return the table of a dry run, which ends here."""
 
     @abstractmethod
     def title(self, session: Session) -> str:
@@ -93,8 +93,8 @@ def carry_out(study: Study, options: Options) -> Shown:
     inputs = session.inputs
     plan = [] if inputs.prepared is None else study.plan(session)
     state = study.states(session, plan)
-    if not study.announce(session, plan, state):
-        return Shown(None)
+    if (dry := study.announce(session, plan, state)) is not None:
+        return Shown(dry)
     if inputs.closed:
         say(f"warning: {inputs.closed}; the table is not written there")
         return Shown(study.table(session, None), study.said(session))
@@ -104,8 +104,7 @@ def carry_out(study: Study, options: Options) -> Shown:
         study.request = record_request(session.store.root, study.kind, session.recipe.dataset, asked, ids, budgets)
     if session.options.plan_only:
         planned(plan, session.store, say)
-        show_commands(plan, state, session.setting, as_json=session.options.as_json)
-        return Shown(None)
+        return Shown(commands_table(plan, state, session.setting))
     labels = dict[str, str]()
     with redirect_stdout(sys.stderr), Execution(session, study.title(session)) as execution:  # a method may print
         for jobs in study.steps(session, plan, execution):

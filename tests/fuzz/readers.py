@@ -128,7 +128,8 @@ PARTS = (*IN_FOLDER, *(f"D/RUN/{name}" for name in (*IN_RUN, "predictions-compac
 
 def publications(data, folder):
     """A published table one of whose files holds the bytes, verified as its reader does."""
-    from hierbench.sharing.verification import report
+    from hierbench.leaderboard.formats import render
+    from hierbench.sharing.verification.report import verification_table
     from hierbench.sharing.verification.verify import verify
     from hierbench.utils.errors import UserError
 
@@ -145,7 +146,8 @@ def publications(data, folder):
     before = sorted(str(path) for path in folder.rglob("*"))
     with contextlib.suppress(UserError):
         reports = verify([own], folder / "data")
-        assert report.as_text(reports) and json.loads(report.as_json(reports))
+        table = verification_table(reports)
+    assert render(table) and json.loads(render(table, "json"))
     assert sorted(str(path) for path in folder.rglob("*")) == before
 
 

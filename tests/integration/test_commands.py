@@ -104,7 +104,7 @@ def test_dry_run(cli, finished, folder):
     assert all(re.fullmatch("[0-9a-f]{64}", job["id"]) for job in plan["jobs"])
     assert plan["estimated_seconds"] > 0
     assert sorted((folder / "runs").iterdir()) == before
-    assert "27 jobs, 7 to train" in cli(folder, *arguments).err
+    assert "27 jobs, 7 to train" in cli(folder, *arguments).out
 
 
 def test_dry_run_without_data_downloads_nothing(cli, tmp_path):
@@ -201,7 +201,7 @@ def test_all_leaves_out_a_broken_method_of_the_project(cli, folder, tmp_path, mo
     for name in [name for name in sys.modules if name.startswith("hierbench.methods.")]:
         monkeypatch.delitem(sys.modules, name)
     done = cli(folder, "run", "--methods", "paper", "--dataset", "shapes", "--seeds", "1", "--dry-run").ok()
-    assert "warning: method haframe cannot be imported" in done.err and "8 jobs" in done.err
+    assert "warning: method haframe cannot be imported" in done.err and "8 jobs" in done.out
 
 
 @pytest.mark.thorough
@@ -229,7 +229,7 @@ def test_a_new_method_passes_the_check_and_runs(cli, folder, tmp_path):
     assert "imported" in done.err and "hello" in done.err
     for change, said in (("", "1 cached"), ("# a comment\n", "1 cached"), ("LATER = 1\n", "1 to train")):
         path.write_text(path.read_text() + change)
-        assert said in cli(folder, *command, "--dry-run").ok().err
+        assert said in cli(folder, *command, "--dry-run").ok().out
 
 
 SIX_EPOCHS = ("run", "--methods", "ce,crm", *ONE, "--set", "train.epochs=6")

@@ -119,8 +119,8 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_
     (kept,) = (tmp_path / "runs").glob("*/*.py")  # of the project's own methods there is none
     assert kept == tmp_path / "runs" / job / "foreign.py" and read(kept) == read(tmp_path / "foreign.py")
     assert digest_of_code(kept.read_bytes()) == specs[job]["method"]["code"]
-    code, _, err = cli(tmp_path, "run", "--methods", kept, *options, "--dry-run")
-    assert code == 0 and "1 job, 0 to train, 0 to re-rank, 1 cached" in err
+    dry = cli(tmp_path, "run", "--methods", kept, *options, "--dry-run").ok()
+    assert "1 job, 0 to train, 0 to re-rank, 1 cached" in dry.out
 
     with sqlite3.connect(tmp_path / "runs/mlflow.db") as database:
         names = {name for (name,) in database.execute("select name from runs")}

@@ -1,5 +1,6 @@
 """Planned jobs under another scheduler: the plan as commands, one job by its id, and the scripts of docs/cluster.md."""
 
+import csv
 import json
 import os
 import re
@@ -44,9 +45,11 @@ def test_a_plan_job_by_job(cli, plan, tmp_path, where):
         assert job["command"][:3] == ["hierbench", "job", job["id"]]
         status = json.loads((tmp_path / "runs" / job["id"] / "status.json").read_text())
         assert status["state"] == "planned"
-    for_people = cli(tmp_path, "run", "--methods", "crm,ce", *SMALL, *where, "--plan-only").ok().out.splitlines()
-    assert [shlex.split(line) for line in for_people[1::2]] == [ce["command"], crm["command"]]
-    assert for_people[::2] == ["# train: ce type-I seed 0", f"# rescore: crm type-I seed 0, after {ce['id'][:12]}"]
+    for_people = cli(tmp_path, "run", "--methods", "crm,ce", *SMALL, *where, "--plan-only", "--format", "csv").ok().out
+    first, second = csv.DictReader(for_people.splitlines())
+    assert [shlex.split(line["Command"]) for line in (first, second)] == [ce["command"], crm["command"]]
+    assert (first["State"], first["Job"], first["After"]) == ("train", "ce type-I seed 0", "")
+    assert (second["State"], second["Job"], second["After"]) == ("rescore", "crm type-I seed 0", ce["id"][:12])
 
     early = cli(tmp_path, *crm["command"][1:])
     assert early.code == 1 and f"run first: hierbench job {ce['id']}" in early.err

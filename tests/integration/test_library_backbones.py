@@ -27,5 +27,5 @@ def test_an_untrained_vision_transformer_and_one_from_a_file(cli, tmp_path, data
 
 def test_a_dry_run_counts_the_network_at_its_own_size(cli, tmp_path, data_dir):
     arguments = [*SMALL, "--set", "model.backbone=timm:test_vit", "--data-dir", data_dir, "--dry-run"]
-    shown = cli(tmp_path, "run", *arguments).ok().said
-    assert "models (timm:test_vit, 160x160)" in shown and " parameters" in shown
+    shown = cli(tmp_path, "run", *arguments).ok().out
+    assert "Backbone: timm:test_vit, 160x160 pixels." in shown and "| 375,416 " in shown

@@ -122,8 +122,8 @@ def test_a_cluster_that_is_lost_in_the_middle_ends_the_command(work, data_dir, s
 def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
     where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray", "--address", "127.0.0.1:1"]
     done = cli(tmp_path, command, "--dataset", "shapes", *where, "--dry-run")
-    assert done.code == 0 and " to train" in done.err
-    assert "on this machine" not in done.err  # the time of a cluster is not known
+    assert done.code == 0 and " to train" in done.out
+    assert "on this machine" not in done.out  # the time of a cluster is not known
     assert not list(tmp_path.iterdir())
 
 

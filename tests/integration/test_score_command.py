@@ -156,7 +156,7 @@ def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, en
     run.write_record("metrics.json", metrics_of(run) | {"intervals": {"top1": ends}})
     run.set_status("done", files=fingerprints(run.folder))
     done = cli(place, "verify", "runs")
-    assert done.code == 1 and f"rejected    vit scored ({id_[:12]})" in done.out
+    assert done.code == 1 and f"rejected: vit scored ({id_[:12]}): " in done.out
 
 
 def test_seeds_make_a_row_with_a_t_interval(cli, place):

@@ -213,14 +213,14 @@ def test_all_leaves_out_what_cannot_be_tuned_and_says_so(cli, data):
     asked = ("tune", "--dataset", "shapes", "--types", "type-II", "--dry-run", "--methods")
     _, out, err = cli(folder, *asked, "all").ok()
     assert "note: crm has nothing to tune and is left out; it re-ranks ce" in err and "note: ce has nothing" in err
-    assert "haframe type-II: " in out + err and "\nce type-II: " not in out + err
+    assert "\nhaframe  " in out and "\nce  " not in out
     _, out, err = cli(folder, *asked, "all", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]").ok()
     for method in ("ce", "flamingo", "hafeature"):
-        assert f"{method} type-II: 2 configurations x 3 runs (lr.backbone 0.01, 0.1)" in out + err
+        assert re.search(rf"^{method} +type-II +2 +3 +lr.backbone 0.01, 0.1", out, re.M)
     _, out, err = cli(
         folder, *asked, "all", "--sampler", "tpe", "--trials", "7", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]"
     ).ok()
-    budgets = re.findall(r"(\w+) type-II: (\d+) configurations", out + err)
+    budgets = re.findall(r"^(\w+) +type-II +(\d+) ", out, re.M)
     trained = {found.name for found in map(find_method, method_names()) if found.trains}
     assert dict(budgets) == dict.fromkeys(trained | {"_coarse_ce"}, "7")  # HiE's coarse network is tuned with them
 

@@ -47,7 +47,7 @@ def test_a_change_is_noticed_and_the_same_pixels_count(cli, copy):
     shutil.copy(copy / "images/wren/1.jpg", copy / "images/wren/99.jpg")
     assert "1 to train" in cli(copy, *RUN).ok().err
     dry = cli(copy, *RUN, "--set", "source.splits.seed=1", "--dry-run").ok()
-    assert "birds has changed since it was prepared in data; run: hierbench data prepare ./birds.toml" in dry.err
+    assert "birds has changed since it was prepared in data; run: hierbench data prepare ./birds.toml" in dry.out
     (copy / "images").rename(copy / "moved")
     gone = cli(copy, *RUN).ok()
     assert "note: the images or the tree of birds are gone; using what was prepared" in gone.err

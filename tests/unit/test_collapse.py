@@ -19,7 +19,7 @@ from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
-from hierbench.studies.collapse.curves import FRAMES, Curve, Point, as_csv, as_json, line_of, summary_table
+from hierbench.studies.collapse.curves import FRAMES, Curve, Point, curves_table, line_of
 from hierbench.studies.collapse.measure import measure, measured_before, read_curve, to_measure
 from hierbench.studies.collapse.metrics import angular_collapse, class_means, etf_similarity, self_duality
 from hierbench.studies.collapse.run import recipes_of
@@ -219,18 +219,18 @@ def test_csv_json_and_summary(measured):
     recipe, job, run = measured
     curves = [read_curve(job, run, ETF, 1, recipe.collapse)]
     second = Curve(ETF, 1, "other", tuple(Point(epoch, 12.0, 13.0, 12.0, 13.0, 1.0) for epoch in (1, 2)))
-    rows = list(csv.DictReader(io.StringIO(as_csv(recipe, [*curves, second]))))
+    rows = list(csv.DictReader(io.StringIO(render(curves_table(recipe, [*curves, second], 1), "csv"))))
     assert [(row["seed"], row["epoch"], row["features_mean"]) for row in rows] == [
         ("0", "1", "10.0"), ("0", "2", "nan"), ("1", "1", "12.0"), ("1", "2", "12.0")
     ]  # fmt: skip
     assert {(row["frame"], row["method"], row["type"]) for row in rows} == {("ETF", "ce", "type-I")}
     assert {(row["deviation"], row["self_duality_form"]) for row in rows} == {("absolute", "norm")}
-    stored = json.loads(as_json(recipe, curves, 1))
+    stored = json.loads(render(curves_table(recipe, curves, 1), "json"))
     assert stored["collapse"] == {"self_duality": "norm", "deviation": "absolute"} and stored["every"] == 1
     assert stored["curves"][0]["run"] == job.id and stored["curves"][0]["features_mean"] == [10.0, None]
     line = line_of([*curves, second], ETF, "self_duality")
     assert line == ([1, 2], [1.5, 1.5], [1.0, 1.0], [2.0, 2.0]) and line_of(curves, HAFRAME, "self_duality") is None
-    table = render(summary_table(recipe, [curves[0], second]))
+    table = render(curves_table(recipe, [curves[0], second], 1))
     assert "2 seeds" in table and "| cross-entropy | self-duality | 1.5000 | 1.5000 | +0 |" in " ".join(table.split())
 
 

@@ -1,16 +1,13 @@
-"""Curves of neural collapse over the epochs of training, as CSV, JSON and a short table."""
+"""Curves of neural collapse over the epochs of training, and their table."""
 
-import csv
-import io
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.leaderboard.table import Line as TableLine
 from hierbench.leaderboard.table import Number, Table, Text
-from hierbench.utils.files import as_json_text
 
 
 class Frame(NamedTuple):
@@ -47,6 +44,20 @@ class Point(NamedTuple):
     self_duality: float
 
 
+KEYS = (
+    "dataset",
+    "protocol",
+    "deviation",
+    "self_duality_form",
+    "frame",
+    "method",
+    "type",
+    "seed",
+    "run",
+    *Point._fields,
+)
+
+
 class Curve(NamedTuple):
     """One run's points, by epoch; `run` is its job's id."""
 
@@ -75,44 +86,8 @@ def line_of(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None
     return Line(epochs, list(map(fmean, values)), list(map(min, values)), list(map(max, values)))
 
 
-def as_csv(recipe: Recipe, curves: Sequence[Curve]) -> str:
-    """Return one line per run and epoch, with the switches that the numbers depend on."""
-    text = io.StringIO()
-    head = ["dataset", "protocol", "deviation", "self_duality_form", "frame", "method", "type", "seed", "run"]
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*head, *Point._fields])
-    how = [recipe.dataset, recipe.protocol, recipe.collapse.deviation, recipe.collapse.self_duality]
-    for curve in curves:
-        writer.writerows([*how, *curve.frame, curve.seed, curve.run, *point] for point in curve.points)
-    return text.getvalue()
-
-
-def as_json(recipe: Recipe, curves: Sequence[Curve], every: int) -> str:
-    """Return the curves as JSON, each quantity a list over the epochs; NaN is null."""
-    content = {
-        "schema": 1,
-        "dataset": recipe.dataset,
-        "title": recipe.title,
-        "protocol": recipe.protocol,
-        "collapse": recipe.collapse.model_dump(),
-        "epochs": recipe.train.epochs,
-        "every": every,
-        "curves": [
-            {
-                **curve.frame._asdict(),
-                "frame": curve.frame.name,
-                "seed": curve.seed,
-                "run": curve.run,
-                **dict(zip(Point._fields, zip(*curve.points, strict=True), strict=True)),
-            }
-            for curve in curves
-        ],
-    }
-    return as_json_text(content)
-
-
-def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> Table:
-    """Return every curve's first and last epoch; means over the seeds."""
+def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:
+    """Return every curve's first and last epoch, means over the seeds; CSV and JSON have all epochs of all seeds."""
     rows: list[TableLine] = []
     epochs: list[int] = []
     for frame in FRAMES:
@@ -130,4 +105,44 @@ def summary_table(recipe: Recipe, curves: Sequence[Curve]) -> Table:
         f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
         f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
     )
-    return Table(f"{recipe.title}, collapse", ["Method", "Curve", *ends, "Change, %"], rows, above=[about])
+    return Table(
+        f"{recipe.title}, collapse",
+        ["Method", "Curve", *ends, "Change, %"],
+        rows,
+        above=[about],
+        records=_records(recipe, curves),
+        keys=KEYS,
+        content=_content(recipe, curves, every),
+    )
+
+
+def _records(recipe: Recipe, curves: Sequence[Curve]) -> list[dict[str, Any]]:
+    """Return a line per run and epoch, with the switches that the numbers depend on."""
+    settings = [recipe.dataset, recipe.protocol, recipe.collapse.deviation, recipe.collapse.self_duality]
+    return [
+        dict(zip(KEYS, [*settings, *curve.frame, curve.seed, curve.run, *point], strict=True))
+        for curve in curves
+        for point in curve.points
+    ]
+
+
+def _content(recipe: Recipe, curves: Sequence[Curve], every: int) -> dict[str, Any]:
+    """Return the curves as JSON types, each quantity a list over the epochs."""
+    return {
+        "dataset": recipe.dataset,
+        "title": recipe.title,
+        "protocol": recipe.protocol,
+        "collapse": recipe.collapse.model_dump(),
+        "epochs": recipe.train.epochs,
+        "every": every,
+        "curves": [
+            {
+                **curve.frame._asdict(),
+                "frame": curve.frame.name,
+                "seed": curve.seed,
+                "run": curve.run,
+                **dict(zip(Point._fields, zip(*curve.points, strict=True), strict=True)),
+            }
+            for curve in curves
+        ],
+    }

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,20 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.loader import Split
-from hierbench.execution.announce import announce
-from hierbench.execution.dry_run import Line, lines_of_plan, parameters_of
 from hierbench.execution.job_inputs import features_without_crops
 from hierbench.execution.plan import make_plan
 from hierbench.execution.session import Execution, Session
 from hierbench.figures.plots.style import house_style, write_figure
+from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.reading import read_record
-from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, as_csv, as_json, summary_table
+from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, curves_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure
+from hierbench.studies.dry_run import Line, announce, lines_of_plan, parameters_of
 from hierbench.studies.study import Study, carry_out
 from hierbench.training.snapshots import default_every, is_complete, restart
 from hierbench.utils.console import Meter, say
@@ -95,7 +94,7 @@ class CollapseStudy(Study):
         epochs = session.recipe.train.epochs
         return {id_: "cached" if is_complete(run, self.snapshots, epochs) else "train" for id_, run in runs.items()}
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
         """Report a line per job."""
         seeds = range(session.num_seeds)
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
@@ -129,10 +128,18 @@ class CollapseStudy(Study):
     def table(self, session: Session, mirror: Mirror | None) -> Table | None:
         """Measure the snapshots, write figure and data, and return the summary."""
         self.curves = measured_curves(session, self.jobs)
-        file = publish(session.recipe, self.curves, self.snapshots, session.options.runs.parent)
+        table = curves_table(session.recipe, self.curves, self.snapshots)
+        data = session.options.runs.parent / f"collapse-{session.recipe.dataset}.json"
+        write_text(data, render(table, "json"))
+        write_text(data.with_suffix(".csv"), render(table, "csv"))
+        if self.curves:
+            with house_style():
+                figure = draw(session.recipe, self.curves)
+            for suffix in (".svg", ".png"):
+                write_figure(figure, data.with_suffix(suffix))
         if mirror is not None:
-            mirror.attach(file)
-        return summary_table(session.recipe, self.curves) if self.curves else None
+            mirror.attach(data.with_suffix(".png") if self.curves else data)
+        return table if self.curves else None
 
     def said(self, session: Session) -> list[str]:
         """Return where figure and data are."""
@@ -170,17 +177,3 @@ def measured_curves(session: Session, jobs: Sequence[tuple[Frame, Job]]) -> list
         finally:
             torch.set_num_threads(before)
     return [read_curve(job, run, frame, setting.snapshots, recipe.collapse) for frame, job, run in finished]
-
-
-def publish(recipe: Recipe, curves: list[Curve], every: int, folder: Path) -> Path:
-    """Write figure and data of the curves; return the figure, or the data where there is nothing to draw."""
-    data = folder / f"collapse-{recipe.dataset}.json"
-    write_text(data, as_json(recipe, curves, every))
-    write_text(data.with_suffix(".csv"), as_csv(recipe, curves))
-    if not curves:
-        return data
-    with house_style():
-        figure = draw(recipe, curves)
-        for suffix in (".svg", ".png"):
-            write_figure(figure, data.with_suffix(suffix))
-    return data.with_suffix(".png")

@@ -16,7 +16,6 @@ from hierbench.api.registry import HIDDEN, Found, method_group
 from hierbench.config.options import Options
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
-from hierbench.execution.dry_run import describe, say_notes
 from hierbench.execution.estimate import estimate
 from hierbench.execution.plan import find_methods, names_asked, with_bases
 from hierbench.execution.resources import make_setting
@@ -26,6 +25,7 @@ from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Te
 from hierbench.runs.job import Job, State
 from hierbench.runs.mlflow_mirror import Mirror, sqlite_uri
 from hierbench.runs.requests import Budget, extend_request
+from hierbench.studies.dry_run import describe, say_notes
 from hierbench.studies.study import Study, carry_out
 from hierbench.studies.tuning.batches import Batches, shown
 from hierbench.studies.tuning.study import (
@@ -88,25 +88,28 @@ class Tuning(Study):
         """Return nothing: what is run follows from the results."""
         return []
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> bool:
-        """Set where the searches run, and say what a dry run would search."""
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+        """Set where the searches run; a dry run ends with what is searched."""
         runs, inputs = self.recipe.tune.runs, session.inputs
         types = [feature_type for _, feature_type, space in self.searches for _ in range(space.trials * runs)]
         session.setting = make_setting(session.options, len(types), weights=inputs.weights)
         if inputs.prepared is not None and not session.options.dry_run:
             say_notes(inputs.prepared)
-            return True
+            return None
+        rows = []
         for found, feature_type, space in self.searches:
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
-            say(f"{found.name} {feature_type}: {space.trials} configurations x {runs} runs ({values})")
+            words = [found.name, feature_type, str(space.trials), str(runs), values]
+            rows.append(Line(list(map(Text, words))))
         needed = estimate(self.recipe, types, inputs, session.setting)
-        for extraction in needed.extractions:
-            say(describe(extraction, self.recipe))
+        notes = [describe(extraction, self.recipe) for extraction in needed.extractions]
         if needed.seconds:
-            say(f"at least {duration(needed.seconds)} on this machine ({session.options.device}), less what is cached")
+            time = duration(needed.seconds)
+            notes.append(f"At least {time} on this machine ({session.options.device}), less what is cached.")
         if inputs.missing:
-            say(f"blocked: {inputs.missing}")
-        return False
+            notes.append(f"Blocked: {inputs.missing}.")
+        columns = ["Method", "Type", "Configurations", "Runs of each", "Values"]
+        return Table(f"{session.recipe.title}, the searches", columns, rows, notes=notes)
 
     def asked(
         self, session: Session, plan: Sequence[Job]

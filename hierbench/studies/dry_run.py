@@ -1,0 +1,208 @@
+"""What a plan is before it runs: a line, the table of a dry run with parameters and time, or that of its commands."""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hierbench.api.registry import Found
+from hierbench.config.recipe import Recipe
+from hierbench.config.sections import FeatureType
+from hierbench.data.prepared import Prepared
+from hierbench.execution import workers
+from hierbench.execution.estimate import Estimate, Extraction, estimate
+from hierbench.execution.resources import Setting, make_setting
+from hierbench.execution.session import Session
+from hierbench.execution.standalone import command_of
+from hierbench.leaderboard import table as tables
+from hierbench.leaderboard.table import Number, Table, Text
+from hierbench.runs.job import Job, State
+from hierbench.utils.console import duration, say
+
+Models = Mapping[tuple[FeatureType, str], int]  # parameters by type and method
+
+
+@dataclass(frozen=True)
+class Line:
+    """A job of a plan, which may be blocked by missing data or weights."""
+
+    method: str
+    type: FeatureType
+    seed: int
+    state: State
+    id: str | None = None  # None for a blocked job
+    base: str | tuple[str, ...] | None = None  # as in the spec: the id of the job that it re-ranks, or the ids
+    trains: bool = True  # rather than re-ranks
+
+
+def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
+    """Return the lines of a plan."""
+    return [
+        Line(job.spec.method.name, job.spec.type, job.spec.seed, state[job.id], job.id, job.spec.base, job.trains)
+        for job in plan
+    ]
+
+
+def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds: int) -> list[Line]:
+    """Return the lines of the plan that missing data or weights block."""
+    return [
+        Line(found.name, feature_type, seed, "blocked", trains=found.trains)
+        for seed in range(seeds)
+        for feature_type in types
+        for found in methods
+        if feature_type in found.cls.types
+    ]
+
+
+def parameters_of(
+    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
+) -> dict[tuple[FeatureType, str], int]:
+    """Return the number of parameters of each model; methods that re-rank have none."""
+    from hierbench.execution.parameters import count_parameters, stand_in_tree  # PyTorch, for a dry run alone
+
+    tree = stand_in_tree(recipe.expected.level_sizes)
+    return {
+        (feature_type, found.name): count_parameters(found, recipe, tree, feature_type)
+        for feature_type in types
+        for found in methods
+        if feature_type in found.cls.types and found.trains
+    }
+
+
+def say_notes(prepared: Prepared) -> None:
+    """Print the remarks on a dataset and its terms of use."""
+    for note in (prepared.meta["remark"], prepared.meta.get("notice", "")):
+        if note:
+            say(f"note: {note}")
+
+
+def summary(recipe: Recipe, lines: Sequence[Line], seconds: float | None, device: str, blocked: str) -> str:
+    """Return the plan in one line."""
+    counts = Counter(line.state for line in lines)
+    jobs = f"{len(lines)} job{'s' * (len(lines) != 1)}"
+    if blocked:
+        text = f"{jobs}, all blocked: {blocked}"
+    else:
+        parts = [f"{counts['train']} to train", f"{counts['rescore']} to re-rank", f"{counts['cached']} cached"]
+        text = f"{jobs}, {', '.join(parts)}"
+    if seconds and (blocked or counts["train"]):
+        text += f"; at least {duration(seconds)} on this machine ({device})"
+    return f"{recipe.title}, protocol {recipe.protocol}: {text}"
+
+
+def describe(extraction: Extraction, recipe: Recipe) -> str:
+    """Return a cache of features in one line."""
+    views = f"{recipe.model.views} view{'s' * (recipe.model.views > 1)}"
+    text = f"{extraction.pool}-pooled features of {recipe.model.backbone}: {extraction.images:,} images, "
+    text += f"{views} in training, {extraction.bytes / 1e6:,.1f} MB, "
+    if extraction.cached:
+        return f"{text}cached"
+    return f"{text}to extract" + ("" if extraction.seconds is None else f", about {duration(extraction.seconds)}")
+
+
+def announce(session: Session, lines: Sequence[Line], models: Callable[[], Models], **more: Any) -> Table | None:
+    """Set where a plan runs, and say how much it is; return the table of a dry run, which ends with it.
+
+    Args:
+        session: that has opened its inputs.
+        lines: of the plan.
+        models: counts the models' parameters, which a dry run shows.
+        more: fields of the setting.
+    """
+    options, recipe, inputs = session.options, session.recipe, session.inputs
+    session.setting = make_setting(options, sum(line.trains for line in lines), weights=inputs.weights, **more)
+    kinds = [line.type for line in lines if line.state == "train" or (line.state == "blocked" and line.trains)]
+    needed = estimate(recipe, kinds, inputs, session.setting, measure=options.dry_run)
+    if options.dry_run or inputs.prepared is None:
+        return dry_run_table(recipe, lines, needed, models(), options.device, inputs.missing)
+    say_notes(inputs.prepared)
+    say(summary(recipe, lines, needed.seconds, options.device, ""))
+    if kinds and not session.setting.in_process and options.executor == "local" and not options.plan_only:
+        workers.start_server()  # it imports while this process goes on
+    for extraction in needed.extractions:
+        if not extraction.cached:
+            say(describe(extraction, recipe))
+    return None
+
+
+def dry_run_table(
+    recipe: Recipe, lines: Sequence[Line], needed: Estimate, models: Models, device: str, blocked: str
+) -> Table:
+    """Return a line per job, with the parameters of its model and the least time that it takes."""
+    rows = []
+    for line in lines:
+        seconds = needed.per_job.get(line.type) if line.trains and line.state != "cached" else None
+        cells = [
+            Text(line.state),
+            Text((line.id or "-")[:12]),
+            Text(line.method),
+            Text(line.type),
+            Text(str(line.seed)),
+        ]
+        parameters = Number(models.get((line.type, line.method)), ",d")
+        rows.append(
+            tables.Line([*cells, parameters, Text("-" if seconds is None else f"at least {duration(seconds)}")])
+        )
+    size = recipe.model.input_size or recipe.expected.image_size
+    backbone = recipe.model.backbone + ", frozen" * recipe.model.frozen
+    backbone += "" if size is None else f", {size[0]}x{size[1]} pixels"
+    again = sorted({line.method for line in lines if not line.trains})
+    content = {
+        "schema": 1,
+        "dataset": recipe.dataset,
+        "protocol": recipe.protocol,
+        **({"blocked": blocked} if blocked else {}),
+        "estimated_seconds": needed.seconds,
+        "models": [
+            {"type": type_, "method": name, "parameters": parameters, "seconds_per_job": needed.per_job.get(type_)}
+            for (type_, name), parameters in models.items()
+        ],
+        **({"features": list(map(vars, needed.extractions))} if needed.extractions else {}),
+        "jobs": [
+            {key: getattr(line, key) for key in ("id", "method", "type", "seed", "state", "base")} for line in lines
+        ],
+    }
+    return Table(
+        title=f"{recipe.title}, the plan",
+        columns=["State", "Job", "Method", "Type", "Seed", "Parameters", "Time"],
+        rows=rows,
+        above=[summary(recipe, lines, needed.seconds, device, blocked)],
+        notes=[
+            *(describe(extraction, recipe) for extraction in needed.extractions),
+            f"Backbone: {backbone}.",
+            *([f"{', '.join(again)}: nothing is trained, predictions are re-ranked."] if again else []),
+        ],
+        content=content,
+    )
+
+
+def commands_table(plan: Sequence[Job], state: Mapping[str, State], setting: Setting) -> Table:
+    """Return the jobs with the command of each, those that train first."""
+    jobs = sorted(plan, key=lambda job: not job.trains)  # stable: otherwise in the order of the plan
+    first = plan[0].spec
+    content = {
+        "schema": 1,
+        "dataset": first.dataset.name,
+        "protocol": first.protocol,
+        "comparison": first.comparison,
+        "jobs": [
+            {
+                "id": job.id,
+                "label": job.spec.label,
+                "method": job.spec.method.name,
+                "type": job.spec.type,
+                "seed": job.spec.seed,
+                "state": state[job.id],
+                "after": job.spec.base,
+                "command": command_of(job, setting),
+            }
+            for job in jobs
+        ],
+    }
+    rows = []
+    for job in jobs:
+        after = " ".join(base[:12] for base in job.spec.bases)
+        words = [state[job.id], job.spec.label, after, shlex.join(command_of(job, setting))]
+        rows.append(tables.Line(list(map(Text, words))))
+    return Table("Commands of the jobs", ["State", "Job", "After", "Command"], rows, content=content)
