@@ -1,11 +1,10 @@
 """What a verification finds, of runs, rows and tables, as data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from hierbench.config.spec import DatasetSpec
 from hierbench.runs.record import Record
 from hierbench.runs.state import State
 from hierbench.utils.text import one_line
@@ -30,19 +29,17 @@ TARGETS_ALONE = "targets come from the folder and were compared with nothing"
 
 @dataclass
 class Finding:
-    """What is said of one run, row or table.
+    """What is said of one row or table; what is said of a run is in its record.
 
     Attributes:
         label: its name for people.
-        id: of the run; "" for a row or table.
-        state: of the run; of a row or table, "rejected" or None.
+        state: "rejected" or None.
         reasons: why it is rejected; empty unless it is.
         notes: what a reader must know and no reason to reject it.
         runs: of a row, the ids of its runs.
     """
 
     label: str
-    id: str = ""
     state: State | None = None
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -66,86 +63,15 @@ class Finding:
 
     def why(self) -> str:
         """Return the reasons as text; of a table, which may differ in every cell, the first three."""
-        most = len(self.reasons) if self.id or self.runs else SHOWN
+        most = len(self.reasons) if self.runs else SHOWN
         more = f" and {len(self.reasons) - most} more" if len(self.reasons) > most else ""
         return "; ".join(one_line(reason, LONGEST) for reason in self.reasons[:most]) + more
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        own = {"id": self.id} if self.id else {}
-        said = {
-            "label": self.label,
-            "verdict": self.state or "consistent",
-            "reasons": self.reasons,
-            "notes": self.notes,
-        }
-        return {**own, **said, **({"runs": self.runs} if self.runs else {})}
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the other checks need of a run's predictions, which are not kept.
-
-    Attributes:
-        num: N examples.
-        num_ranked: k classes that are ranked per example.
-        ranking: SHA-256 of the ranked classes [N, k].
-        targets: SHA-256 of the targets [N].
-        compared: whether the targets were compared with those of prepared data.
-    """
-
-    num: int
-    num_ranked: int
-    ranking: str
-    targets: str
-    compared: bool
-
-    @property
-    def free_places(self) -> int:
-        """How many places of the rankings a method was free to fill after the first."""
-        return self.num * (self.num_ranked - 1)
-
-
-@dataclass(kw_only=True)
-class RunFinding(Finding):
-    """What is found of one run; it begins with what reading it found.
-
-    Attributes:
-        record: the run, as its files say.
-        facts: of its predictions, where these were read.
-        targets: SHA-256 of those that its predictions say they are of.
-        unchecked: metrics beyond the paper's that were kept, and not compared.
-    """
-
-    record: Record
-    facts: Facts | None = None
-    targets: str | None = None
-    unchecked: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, record: Record) -> Self:
-        """Return the finding of a run to be checked; what is recorded is claimed until it is computed again."""
-        state = State.REJECTED if record.findings else State.CLAIMED
-        state = State.UNFINISHED if record.state == State.UNFINISHED else state
-        return cls(record.label, record.id, state, [*record.findings], [*record.notes], record=record)
-
-    def as_record(self) -> Record:
-        """Return the record with what was found of it."""
-        assert self.state is not None
-        state = State.DAMAGED if self.record.damaged else self.state
-        return replace(self.record, state=state, findings=tuple(self.reasons), notes=tuple(self.notes))
-
-    @property
-    def dataset(self) -> DatasetSpec:
-        """The data that the run is of."""
-        assert self.record.dataset is not None
-        return self.record.dataset
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether the run has a result on the test split, which tuning runs do not."""
-        spec = self.record.spec
-        return bool(self.record.result) and (spec is None or spec.split == "test")
+        verdict = self.state or "consistent"
+        said = {"label": self.label, "verdict": verdict, "reasons": self.reasons, "notes": self.notes}
+        return {**said, **({"runs": self.runs} if self.runs else {})}
 
 
 @dataclass
@@ -153,7 +79,7 @@ class Report:
     """All findings of one folder."""
 
     folder: Path
-    runs: Sequence[Finding] = ()
+    runs: Sequence[Record] = ()
     rows: list[Finding] = field(default_factory=list)
     tables: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # about the whole folder
@@ -161,7 +87,8 @@ class Report:
     @property
     def num_rejected(self) -> int:
         """How many runs, rows and tables are rejected."""
-        return sum(finding.rejected for finding in (*self.runs, *self.rows, *self.tables))
+        findings = [*self.rows, *self.tables]
+        return sum(run.rejected for run in self.runs) + sum(finding.rejected for finding in findings)
 
     @property
     def rejected_ids(self) -> frozenset[str]:
@@ -170,7 +97,7 @@ class Report:
 
     def counts(self) -> dict[str, int]:
         """Return how many runs have each state."""
-        return {state.value: sum(run.state == state for run in self.runs) for state in VERIFIED}
+        return {state.value: sum(shown_state(run) == state for run in self.runs) for state in VERIFIED}
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
@@ -178,8 +105,22 @@ class Report:
             "folder": str(self.folder),
             "counts": self.counts(),
             "rejected": self.num_rejected,
-            "runs": [finding.as_json() for finding in self.runs],
+            "runs": [
+                {
+                    "id": run.id,
+                    "label": run.label,
+                    "verdict": shown_state(run),
+                    "reasons": run.findings,
+                    "notes": run.notes,
+                }
+                for run in self.runs
+            ],
             "rows": [finding.as_json() for finding in self.rows],
             "tables": [finding.as_json() for finding in self.tables],
             "notes": self.notes,
         }
+
+
+def shown_state(run: Record) -> State:
+    """Return the state of a run that was verified: what is damaged is rejected."""
+    return State.REJECTED if run.rejected else run.state

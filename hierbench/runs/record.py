@@ -72,6 +72,11 @@ class Record:
         return self.state.is_finished
 
     @property
+    def rejected(self) -> bool:
+        """Whether it is rejected or damaged."""
+        return self.state in (State.REJECTED, State.DAMAGED)
+
+    @property
     def label(self) -> str:
         """Its name in messages."""
         if self.spec is not None:

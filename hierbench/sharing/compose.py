@@ -110,8 +110,10 @@ def refuse_rejected(board: Board, report: Report) -> list[str]:
         a line for all else that a reader of the table must know, such as rejected runs that it does not have.
     """
     own = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
-    _refuse("run", [run for run in report.runs if run.rejected and run.id in own])
-    _refuse("row", [row for row in report.rows if row.rejected and not own.isdisjoint(row.runs)])
+    _refuse(
+        "run", [(f"{run.id[:12]} ({run.label})", run.findings) for run in report.runs if run.rejected and run.id in own]
+    )
+    _refuse("row", [(row.label, row.reasons) for row in report.rows if row.rejected and not own.isdisjoint(row.runs)])
     if unfinished := [row for row in board.rows if row.n < row.planned]:
         raise _unfinished(unfinished[0], board.records)
     return notes_on(board.records, report.rows, report.tables)
@@ -126,12 +128,11 @@ def _unfinished(row: Row, records: Records) -> UserError:
     return UserError(f"not all runs of {row.title} are finished; a published table is complete: {way}")
 
 
-def _refuse(what: str, rejected: Sequence[Finding]) -> None:
+def _refuse(what: str, rejected: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Raise a UserError that names the first few and why, if there is one."""
     if rejected:
         said = []
-        for finding in rejected[:SHOWN]:
-            name = one_line(f"{finding.id[:12]} ({finding.label})" if finding.id else finding.label, LONGEST)
-            said.append(f"{what} {name} is rejected: {one_line(', '.join(finding.reasons), LONGEST)}")
+        for name, reasons in rejected[:SHOWN]:
+            said.append(f"{what} {one_line(name, LONGEST)} is rejected: {one_line(', '.join(reasons), LONGEST)}")
         more = [f"{len(rejected) - SHOWN} more {what}s are rejected"] if len(rejected) > SHOWN else []
         raise UserError(f"nothing is published: {'; '.join([*said, *more])}")

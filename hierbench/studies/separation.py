@@ -80,7 +80,7 @@ def separate(options: Options, names: tuple[str, str], most: int, metric: str, *
         for one in of_row:
             ended = compare(replace(one, seeds=num), tuned=tuned)
             if ended.board is None:  # a dry run
-                return Shown(None)
+                return ended.shown
             if ended.shown.code:
                 return Shown(_table(design, looks, names, metric), ended.shown.said, 1)
             (row,) = named_rows(ended.board.rows, one.methods.rpartition("/")[2].removesuffix(".py"))

@@ -13,8 +13,8 @@ from hierbench.data.loader import evaluated_rows
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges, shipped_paths
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import digest_of_targets
-from hierbench.runs.findings import RunFinding
 from hierbench.runs.record import Record
+from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
 from hierbench.sharing.verification.cross_checks import check_targets, expected_sizes, shipped_targets, shipped_trees
 
@@ -63,8 +63,8 @@ def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, whole
     spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, label="r")
     splits = {"test": 1920 if whole else 384}
     environment = {"data": {"splits": splits, "remark": "" if whole else "not the whole dataset"}}
-    one = RunFinding.of(Record(Path("r"), State.RECORDED, spec=spec, result={"test": {}}, environment=environment))
+    one = RunCheck.of(Record(Path("r"), State.RECORDED, spec=spec, result={"test": {}}, environment=environment))
     one.targets = shipped_targets()["shapes", "class" if dropped else "", ""][1] if right else "0" * 64
     check_targets([one])
     assert one.rejected == (not right and whole)
-    assert bool(one.notes) == right
+    assert bool(one.record.notes) == right

@@ -48,7 +48,7 @@ class Tampered(Folder):
         """The finding of a run, after checking that it is rejected, and why."""
         found = self.of(run)
         assert found.state == "rejected", found
-        assert all(any(part in reason for reason in found.reasons) for part in parts), found.reasons
+        assert all(any(part in reason for reason in found.findings) for part in parts), found.findings
         return found
 
 
@@ -74,7 +74,8 @@ def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, publis
         before = {path: path.stat().st_mtime_ns for path in tampered.path.parent.rglob("*")}
         report = tampered.report()
         assert [run.state for run in report.runs] == [verdict] * 9
-        assert not any(one.reasons or one.notes for one in (*report.runs, *report.rows))
+        assert not any(run.findings or run.notes for run in report.runs)
+        assert not any(row.reasons or row.notes for row in report.rows)
         (table,) = report.tables
         # Of one whose predictions are not here, its table and pages say more than follows from what is.
         less = ["it says more of ", "shapes.md is not ", "shapes.tex is not "] if verdict == "claimed" else []
@@ -214,7 +215,7 @@ def test_nothing_is_followed_out_of_the_folder(published, made, data_dir, tmp_pa
     published.rejected(run, "is a symbolic link")
     (published.path / ("e" * 64)).symlink_to(made / "runs" / run.folder.name)
     found = next(one for one in published.report().runs if one.id == "e" * 64)
-    assert found.reasons == ["its folder is a symbolic link, which is not followed"]
+    assert found.findings == ("its folder is a symbolic link, which is not followed",)
 
 
 def test_a_kept_metric_that_does_not_follow(runs):
@@ -224,7 +225,7 @@ def test_a_kept_metric_that_does_not_follow(runs):
     report = runs.report()  # no table here shows it
     assert not report.num_rejected and report.notes[0].startswith("Not computed again: ")
     (report,) = verify([runs.path], runs.data_dir, all_metrics=True)
-    assert runs.of(run, report).reasons[0].startswith("hf_macro is ") and not report.notes
+    assert runs.of(run, report).findings[0].startswith("hf_macro is ") and not report.notes
 
 
 def test_a_published_table_with_more_columns_is_compared_too(made, data_dir, tmp_path, cli):
@@ -249,7 +250,7 @@ def test_tuning_budgets_and_unfinished_seeds_are_named(runs):
     run.set_status("failed", error="out of memory")
     report = runs.report()
     found = runs.of(run, report)
-    assert (found.state, found.notes) == ("unfinished", ["failed: out of memory"])
+    assert (found.state, found.notes) == ("unfinished", ("failed: out of memory",))
     notes = {row.label: row.notes for row in report.rows}
     assert "seed 2 is not finished" in notes["shapes flamingo type-I"]
     assert "its runs have several tuning budgets: 6 x 3, 9 x 3" in notes["shapes ce type-I"]
@@ -270,7 +271,7 @@ def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, pu
     report = published.report()
     assert report.counts()["recomputed"] == 9
     notes = {run.label: run.notes for run in report.runs}
-    assert notes["crm type-I seed 0"] == notes["ce type-I seed 0"] == [TARGETS_ALONE]
+    assert notes["crm type-I seed 0"] == notes["ce type-I seed 0"] == (TARGETS_ALONE,)
     forged = metrics_of(compared)["test"]
     edit(compared, "metrics.json", test={**forged, "hierdist@20": forged["hierdist@20"] - 1 / (384 * 20)})
     reseal(compared)

@@ -13,8 +13,9 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.findings import Finding, Report
+from hierbench.runs.findings import Finding, Report, shown_state
 from hierbench.runs.reading import read_records
+from hierbench.runs.record import Record
 from hierbench.runs.state import State, weakest
 from hierbench.sharing.verification.checked import checked_board, checked_records
 from hierbench.sharing.verification.tables import GivenTable, protocol_of, values_are_kept
@@ -49,7 +50,7 @@ class Table:
         return self.dataset if is_dataset_file(self.dataset) else title_of(self.dataset)
 
     @cached_property
-    def runs(self) -> dict[str, Finding]:
+    def runs(self) -> dict[str, Record]:
         """What is said of each run, by id."""
         return {run.id: run for run in self.report.runs}
 
@@ -59,7 +60,7 @@ class Table:
 
     def verdict_of(self, row: Row) -> str:
         """Return the weakest verdict of a row's runs, "" for a row without any."""
-        found = (self.runs[run].state for run in row.runs if run in self.runs)
+        found = (shown_state(self.runs[run]) for run in row.runs if run in self.runs)
         return row.state or weakest(filter(None, found)) or ""
 
     @property
@@ -102,9 +103,12 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> Table:
     except UserError as error:  # verification names what is there, and no table follows from it
         records, report = checked_records(dataset, root, data_dir, further(columns))
         board, trouble = Board(dataset, protocol, "height", (), records=records), told(str(error))
-    runs = [without_paths(run) for run in report.runs]
-    others = {record.id for record in read_records(root)} - {run.id for run in runs}
-    runs += [Finding(name, name, State.REJECTED, [NOT_OF_IT]) for name in sorted(others)]
+    runs = [
+        replace(run, findings=tuple(map(told, run.findings)), notes=tuple(map(told, run.notes))) for run in report.runs
+    ]
+    ids = {run.id for run in runs}
+    others = sorted((record for record in read_records(root) if record.id not in ids), key=lambda record: record.id)
+    runs += [replace(record, state=State.REJECTED, findings=(NOT_OF_IT,)) for record in others]
     rows, tables = (list(map(without_paths, findings)) for findings in (report.rows, report.tables))
     return Table(dataset, folder, root, board, Report(root, runs, rows, tables), trouble)
 

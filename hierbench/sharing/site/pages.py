@@ -134,8 +134,11 @@ class TablePage:
             grid=shown(self._grid()) if board.rows else "",
             differences=self._differences(),
             commands=commands_of(board),
-            found=[said for said in (*report.rows, *report.runs) if said.rejected]
-            + [said for said in report.rows if said.notes and not said.rejected],
+            found=[
+                *((row.label, "", row.reasons, row.notes) for row in report.rows if row.rejected),
+                *((run.label, run.id, run.findings, run.notes) for run in report.runs if run.rejected),
+                *((row.label, "", (), row.notes) for row in report.rows if row.notes and not row.rejected),
+            ],
             downloads=self._downloads(),
             caveat=CAVEAT,
         )

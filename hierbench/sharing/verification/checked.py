@@ -62,4 +62,4 @@ def checked_board(
 def checked_records(dataset: str, root: Path, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Records, Report]:
     """Return the runs of a dataset as they were checked, and what was found of them; arguments as above."""
     found = inspect(root, data_dir, dataset_name(dataset), metrics=metrics)
-    return found.records, Report(root, found.found, found.rows)
+    return found.records, Report(root, [run.record for run in found.runs], found.rows)

@@ -10,122 +10,123 @@ from typing import Any
 from hierbench.config.recipe import images_of, recipe_names, shipped_recipe
 from hierbench.config.sections import Expected
 from hierbench.leaderboard.row_checks import groups
-from hierbench.runs.findings import TARGETS_ALONE, TARGETS_KNOWN, RunFinding
+from hierbench.runs.findings import TARGETS_ALONE, TARGETS_KNOWN
 from hierbench.runs.integrity import PREDICTIONS
+from hierbench.runs.run_check import RunCheck
 
 CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike by chance
 
 
-def check_targets(findings: Sequence[RunFinding]) -> None:
+def check_targets(checks: Sequence[RunCheck]) -> None:
     """Compare the targets of all runs of one test split with each other and with what is known of that split."""
-    for group in groups([finding for finding in findings if finding.is_tested], _split_of):
+    for group in groups([check for check in checks if check.is_tested], _split_of):
         _check_targets(group)
 
 
-def check_copies(findings: Sequence[RunFinding]) -> None:
+def check_copies(checks: Sequence[RunCheck]) -> None:
     """Reject runs whose predictions are those of another seed of their row."""
-    tested = [one for one in findings if one.record.spec is not None and one.is_tested]
-    for row in groups(tested, lambda finding: finding.record.row):
+    tested = [one for one in checks if one.record.spec is not None and one.is_tested]
+    for row in groups(tested, lambda check: check.record.row):
         for what, key in (
             ("predictions", lambda one: one.record.digest_of(PREDICTIONS)),
             ("ranked classes", _ranking_of),
         ):
-            for copies in groups([finding for finding in row if key(finding) is not None], key):
+            for copies in groups([check for check in row if key(check) is not None], key):
                 _check_copies(what, copies)
 
 
-def _split_of(finding: RunFinding) -> Hashable:
+def _split_of(check: RunCheck) -> Hashable:
     """Return what decides which examples a run is tested on."""
-    how = None if finding.record.spec is None else finding.record.spec.evaluation
+    how = None if check.record.spec is None else check.record.spec.evaluation
     drops = how is not None and how.drop_last
-    return finding.dataset.digest, finding.dataset.name, how.drop_order if how is not None and drops else drops
+    return check.dataset.digest, check.dataset.name, how.drop_order if how is not None and drops else drops
 
 
-def _check_targets(group: Sequence[RunFinding]) -> None:
+def _check_targets(group: Sequence[RunCheck]) -> None:
     """Compare the targets of all runs of one test split with each other and with what is known of that split."""
-    there = [finding for finding in group if finding.targets is not None]
-    if not all(finding.facts and finding.facts.compared for finding in there):
-        counts = Counter(finding.targets for finding in there)
+    there = [check for check in group if check.targets is not None]
+    if not all(check.facts and check.facts.compared for check in there):
+        counts = Counter(check.targets for check in there)
         (usual, most), *others = counts.most_common()
         tied = bool(others) and others[0][1] == most
-        for finding in there:
-            if len(counts) > 1 and (tied or finding.targets != usual):
-                finding.reject("its targets are not those of the other runs of the same data")
-    for finding in there:
-        if finding.facts is None or not finding.facts.compared:
-            _check_shipped(finding)
+        for check in there:
+            if len(counts) > 1 and (tied or check.targets != usual):
+                check.reject("its targets are not those of the other runs of the same data")
+    for check in there:
+        if check.facts is None or not check.facts.compared:
+            _check_shipped(check)
 
 
-def _check_shipped(finding: RunFinding) -> None:
+def _check_shipped(check: RunCheck) -> None:
     """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that.
 
     Where none ships, or it is of a part of the data, nothing outside the folder vouches for them, and a note says so.
     """
-    how = None if finding.record.spec is None else finding.record.spec.evaluation
+    how = None if check.record.spec is None else check.record.spec.evaluation
     order = how.drop_order if how is not None and how.drop_last else ""
-    shipped, name = shipped_targets(), images_of(finding.dataset.name)
-    own = shipped.get((name, order, finding.dataset.digest))
+    shipped, name = shipped_targets(), images_of(check.dataset.name)
+    own = shipped.get((name, order, check.dataset.digest))
     num, digest = own or shipped.get((name, order, ""), (0, ""))
-    expected, data = expected_sizes(finding.dataset.name), finding.record.environment.get("data", {})
+    expected, data = expected_sizes(check.dataset.name), check.record.environment.get("data", {})
     splits = data.get("splits", {})
-    if expected is not None and finding.record.spec is not None:
+    if expected is not None and check.record.spec is not None:
         is_part = splits.get("test") != expected.test
         if is_part and "not the whole dataset" not in str(data.get("remark")):
-            finding.reject("environment.json does not say that its test images are not the whole test split")
+            check.reject("environment.json does not say that its test images are not the whole test split")
             return
     if digest and expected is not None:
-        if finding.targets == digest:
-            finding.note(f"{TARGETS_KNOWN} the test split of {finding.dataset.name}, whose digest ships")
+        if check.targets == digest:
+            check.note(f"{TARGETS_KNOWN} the test split of {check.dataset.name}, whose digest ships")
             return
-        whole = splits.get("test") == expected.test if finding.record.spec is not None else _num_of(finding) == num
+        whole = splits.get("test") == expected.test if check.record.spec is not None else _num_of(check) == num
         if whole or own is not None:
-            finding.reject("its targets are not those of the dataset's test split, whose digest ships")
+            check.reject("its targets are not those of the dataset's test split, whose digest ships")
             return
-    if finding.facts is not None:
-        finding.note(TARGETS_ALONE)
+    if check.facts is not None:
+        check.note(TARGETS_ALONE)
 
 
-def _num_of(finding: RunFinding) -> int:
-    return 0 if finding.facts is None else finding.facts.num
+def _num_of(check: RunCheck) -> int:
+    return 0 if check.facts is None else check.facts.num
 
 
-def _check_copies(what: str, copies: Sequence[RunFinding]) -> None:
+def _check_copies(what: str, copies: Sequence[RunCheck]) -> None:
     """Reject runs of one row that have something in common which two seeds do not share by chance."""
-    seeds = {finding.record.job.seed for finding in copies}
-    for finding in copies if len(seeds) > 1 else ():
-        twin = next(seed for seed in sorted(seeds) if seed != finding.record.job.seed)
-        finding.reject(f"it has the same {what} as seed {twin}")
+    seeds = {check.record.job.seed for check in copies}
+    for check in copies if len(seeds) > 1 else ():
+        twin = next(seed for seed in sorted(seeds) if seed != check.record.job.seed)
+        check.reject(f"it has the same {what} as seed {twin}")
 
 
-def _ranking_of(finding: RunFinding) -> Hashable:
+def _ranking_of(check: RunCheck) -> Hashable:
     """Return what tells the ranked classes of two seeds apart, None where they may be alike by chance."""
-    facts = finding.facts
+    facts = check.facts
     return (facts.num, facts.ranking) if facts is not None and facts.free_places >= CHOICES else None
 
 
-def check_reranked(finding: RunFinding, by_id: Mapping[str, RunFinding]) -> None:
+def check_reranked(check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
     """Compare a re-ranked run with its bases."""
-    spec = finding.record.spec
+    spec = check.record.spec
     assert spec is not None
     bases = [by_id.get(base) for base in spec.bases]
-    used = finding.record.status.get("base_predictions")
+    used = check.record.status.get("base_predictions")
     digests = used if isinstance(used, list) else [used]
     if len(digests) != len(bases):
-        finding.reject("status.json does not say which predictions it re-ranks")
+        check.reject("status.json does not say which predictions it re-ranks")
         return
     for run_id, base, digest in zip(spec.bases, bases, digests, strict=True):
         if base is None:
-            finding.note(f"its base {run_id[:12]} is not here")
+            check.note(f"its base {run_id[:12]} is not here")
             continue
-        if base.record.spec is None or not _fits(finding, base):
-            finding.reject(f"its base {run_id[:12]} is of other data, settings, type or seed")
+        if base.record.spec is None or not _fits(check, base):
+            check.reject(f"its base {run_id[:12]} is of other data, settings, type or seed")
         if base.record.digest_of(PREDICTIONS) not in (None, digest):
-            finding.reject(f"it re-ranks other predictions than those that its base {run_id[:12]} has")
+            check.reject(f"it re-ranks other predictions than those that its base {run_id[:12]} has")
 
 
-def _fits(finding: RunFinding, base: RunFinding) -> bool:
+def _fits(check: RunCheck, base: RunCheck) -> bool:
     """Whether two runs share data, settings, type and seed, and the first base its learning rates."""
-    one, other = finding.record.spec, base.record.spec
+    one, other = check.record.spec, base.record.spec
     assert one is not None and other is not None
     shared = (one.comparison, one.type, one.seed) == (other.comparison, other.type, other.seed)
     return shared and (one.bases[0] != base.id or one.train.lr == other.train.lr)

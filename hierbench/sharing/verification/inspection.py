@@ -15,10 +15,11 @@ from hierbench.hierarchy.tree import Hierarchy
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.metrics.registry import compute_metrics, follows_from_ranks
 from hierbench.runs.evidence import Trees, evidence_of, evidence_of_ranks
-from hierbench.runs.findings import Finding, RunFinding
+from hierbench.runs.findings import Finding
 from hierbench.runs.further_metrics import FILE, published_values
 from hierbench.runs.reading import read_records
 from hierbench.runs.record import Records
+from hierbench.runs.run_check import RunCheck
 from hierbench.sharing.published_tree import shipped_tree, tree_beside
 from hierbench.sharing.verification.cross_checks import check_copies, check_reranked, check_targets, shipped_trees
 from hierbench.sharing.verification.method_checks import check_method
@@ -33,7 +34,7 @@ class Checked:
     """The runs of a folder with their states, what was found of each, and of the rows that they make."""
 
     records: Records
-    found: list[RunFinding]
+    runs: list[RunCheck]
     rows: list[Finding]
 
 
@@ -47,18 +48,17 @@ def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: 
         metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
     """
     records = read_records(root, dataset=dataset, received=True)
-    by_id = {record.id: RunFinding.of(record) for record in records}
+    by_id = {record.id: RunCheck.of(record) for record in records}
     checks = _Checks(records, data_dir, metrics)
-    for finding in by_id.values():
-        if finding.record.result:
-            checks.check(finding, by_id)
-    found = list(by_id.values())
-    check_targets(found)
-    check_copies(found)
-    rows = check_rows((one.record for one in found), records)
-    checked = {name: finding.as_record() for name, finding in by_id.items()}
-    records = replace(records, found=checked, apart=rejected_rows(rows))
-    return Checked(records, sorted(found, key=_place_in_report), rows)
+    for check in by_id.values():
+        if check.record.result:
+            checks.check(check, by_id)
+    runs = list(by_id.values())
+    check_targets(runs)
+    check_copies(runs)
+    rows = check_rows(records, records)
+    records = replace(records, found={run.id: run.record for run in runs}, apart=rejected_rows(rows))
+    return Checked(records, sorted(runs, key=_place_in_report), rows)
 
 
 class _Checks:
@@ -70,56 +70,56 @@ class _Checks:
         self.known, self.trees = Targets(data_dir, records.root), Trees(data_dir)
         self._beside: dict[DatasetSpec, Hierarchy | None] = {}
 
-    def check(self, finding: RunFinding, by_id: Mapping[str, RunFinding]) -> None:
+    def check(self, check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
         """Check one finished run; `by_id` has its bases."""
-        tree = self._tree_of(finding)
-        if tree is not None and finding.is_tested and not finding.record.findings:
-            ranks = recompute(finding, tree, self.known)
-            _check_further(finding, self.records, tree, self.metrics, ranks)
-        if finding.record.spec is not None:
-            check_method(finding, self.methods)
-            if finding.record.spec.bases:
-                check_reranked(finding, by_id)
+        was_read, tree = not check.record.findings, self._tree_of(check)
+        if tree is not None and check.is_tested and was_read:
+            ranks = recompute(check, tree, self.known)
+            _check_further(check, self.records, tree, self.metrics, ranks)
+        if check.record.spec is not None:
+            check_method(check, self.methods)
+            if check.record.spec.bases:
+                check_reranked(check, by_id)
 
-    def _tree_of(self, finding: RunFinding) -> Hierarchy | None:
+    def _tree_of(self, check: RunCheck) -> Hierarchy | None:
         """Return the tree that a run is on, None with a note where it is not here.
 
         A built-in dataset has one tree. Another is that of the data prepared here, which may be a part, or is rejected.
         """
-        data = finding.dataset
+        data = check.dataset
         try:
             return self.trees.of(data)
         except UserError as error:
             known = shipped_trees().get((images_of(data.name), data.distance), data.hierarchy)
             if data.hierarchy != known:
                 given, own = data.hierarchy[:12], known[:12]
-                finding.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")
+                check.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")
             if data not in self._beside:
                 self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
             if self._beside[data] is None:
-                finding.note(f"nothing is computed: {error}")
+                check.note(f"nothing is computed: {error}")
             return self._beside[data]
 
 
 def _check_further(
-    finding: RunFinding, records: Records, tree: Hierarchy, asked: Collection[str] | None, ranks: Ranks | None
+    check: RunCheck, records: Records, tree: Hierarchy, asked: Collection[str] | None, ranks: Ranks | None
 ) -> None:
     """Compute metrics kept with a run again, those that are `asked` for or all, and reject the run if one differs.
 
     Of compact predictions these are the metrics that follow from `ranks`; the others are claimed, as
     `hierbench.leaderboard.measured.claimed_in` says.
     """
-    if finding.rejected or (ranks is None and not finding.record.has_predictions):
+    if check.rejected or (ranks is None and not check.record.has_predictions):
         return
-    kept = published_values(finding.record, records)
-    finding.unchecked = sorted(kept.keys() - asked) if asked is not None else []
-    compared = [name for name in kept if name not in finding.unchecked]
-    if not finding.record.has_predictions:
+    kept = published_values(check.record, records)
+    check.unchecked = sorted(kept.keys() - asked) if asked is not None else []
+    compared = [name for name in kept if name not in check.unchecked]
+    if not check.record.has_predictions:
         compared = [name for name in compared if follows_from_ranks(name)]
     if not compared:
         return
-    if finding.record.has_predictions or ranks is None:
-        evidence = evidence_of(finding.record, records, tree)
+    if check.record.has_predictions or ranks is None:
+        evidence = evidence_of(check.record, records, tree)
     else:
         evidence = evidence_of_ranks(ranks[0], ranks[1], tree)
     if evidence is None:
@@ -127,12 +127,12 @@ def _check_further(
     for name, value in compute_metrics(compared, evidence).items():
         both_undefined = math.isnan(value) and math.isnan(kept[name])
         if not both_undefined and not math.isclose(value, kept[name], rel_tol=CLOSE, abs_tol=CLOSE):
-            finding.reject(f"{name} is {kept[name]} in {FILE}, and {value} by its predictions")
+            check.reject(f"{name} is {kept[name]} in {FILE}, and {value} by its predictions")
 
 
-def _place_in_report(finding: RunFinding) -> tuple[str, str, int, str, str]:
+def _place_in_report(check: RunCheck) -> tuple[str, str, int, str, str]:
     """Return a key that orders runs by dataset, method, type and seed."""
-    spec = finding.record.spec
+    spec = check.record.spec
     if spec is None:
-        return ("", "", 0, finding.label, finding.id)
-    return (f"{spec.dataset.name} {spec.method.name}", spec.type, spec.seed, "", finding.id)
+        return ("", "", 0, check.record.label, check.id)
+    return (f"{spec.dataset.name} {spec.method.name}", spec.type, spec.seed, "", check.id)

@@ -6,36 +6,36 @@ Only installed methods are run. A file that came with a run is compared with its
 import os
 
 from hierbench.api.registry import InstalledMethods
-from hierbench.runs.findings import RunFinding
 from hierbench.runs.method_files import kept_source
+from hierbench.runs.run_check import RunCheck
 
 
-def check_method(finding: RunFinding, methods: InstalledMethods) -> None:
+def check_method(check: RunCheck, methods: InstalledMethods) -> None:
     """Compare a run with its method: the file kept beside it, or the installed one if that is the code that ran."""
-    spec = finding.record.spec
+    spec = check.record.spec
     assert spec is not None
-    kept = _check_kept_file(finding)
+    kept = _check_kept_file(check)
     found, installed = methods.that_ran(spec), methods.installed(spec.method.name)
     if found is not None:
-        if finding.record.result["title"] != found.cls.title:
-            own = finding.record.result["title"]
-            finding.reject(f"metrics.json is titled {own!r}, and {found.name} is {found.cls.title!r}")
+        if check.record.result["title"] != found.cls.title:
+            own = check.record.result["title"]
+            check.reject(f"metrics.json is titled {own!r}, and {found.name} is {found.cls.title!r}")
     elif installed is not None and not kept:
-        finding.note(
+        check.note(
             f"other code: {spec.method.name} ran with code {spec.method.code[:12]}, and the installed file has "
             f"{installed.code[:12]}"
         )
     elif not kept:
-        finding.note(f"the code of {spec.method.name} is not here: it is not installed, and not kept with the run")
+        check.note(f"the code of {spec.method.name} is not here: it is not installed, and not kept with the run")
 
 
-def _check_kept_file(finding: RunFinding) -> bool:
+def _check_kept_file(check: RunCheck) -> bool:
     """Compare the file of a user's own method with the digest in the spec; return whether there is one."""
-    spec = finding.record.spec
+    spec = check.record.spec
     assert spec is not None
     name = f"{spec.method.name}.py"
-    if "/" in name or not os.path.lexists(finding.record.folder / name):
+    if "/" in name or not os.path.lexists(check.record.folder / name):
         return False
-    if kept_source(spec.method.name, spec.method.code, finding.record, []) is None:
-        finding.reject(f"{name} beside it is not the code that its spec names")
+    if kept_source(spec.method.name, spec.method.code, check.record, []) is None:
+        check.reject(f"{name} beside it is not the code that its spec names")
     return True

@@ -19,9 +19,9 @@ from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
 from hierbench.runs import compact
-from hierbench.runs.findings import Facts, RunFinding
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.record import Record
+from hierbench.runs.run_check import Facts, RunCheck
 from hierbench.runs.scored import record_of
 from hierbench.runs.state import State
 from hierbench.utils.arrays import load_arrays
@@ -51,9 +51,9 @@ class Targets:
         self._prepared: dict[DatasetSpec, Prepared | None] = {}
         self._known: dict[tuple[Any, ...], IntArray | None] = {}
 
-    def of(self, finding: RunFinding) -> IntArray | None:
+    def of(self, check: RunCheck) -> IntArray | None:
         """Return the targets [N] of a run's data, None where that data is not here."""
-        data, spec = finding.dataset, finding.record.spec
+        data, spec = check.dataset, check.record.spec
         rows = None if spec is None else spec.evaluation
         key = (data, None if rows is None else (rows.drop_last, rows.drop_order))
         if key not in self._known:
@@ -64,9 +64,9 @@ class Targets:
             self._known[key] = found
         return self._known[key]
 
-    def with_digest(self, finding: RunFinding, digest: str) -> IntArray | None:
+    def with_digest(self, check: RunCheck, digest: str) -> IntArray | None:
         """Return the targets [N] that have a digest: of prepared data, or those kept beside the records; or None."""
-        found = self.of(finding)
+        found = self.of(check)
         if found is None and os.path.lexists(self.folder / compact.TARGETS):
             found = compact.read_targets(self.folder)
         return found if found is not None and compact.digest_of_targets(found) == digest else None
@@ -80,109 +80,109 @@ class Targets:
         return self._prepared[data]
 
 
-def recompute(finding: RunFinding, tree: Hierarchy, known: Targets) -> Ranks | None:
+def recompute(check: RunCheck, tree: Hierarchy, known: Targets) -> Ranks | None:
     """Compute a run's metrics from its predictions, and compare; the verdict is "recomputed" if they agree.
 
     Returns:
         what they were computed from, None where there is nothing.
     """
     try:
-        found = _ranked(finding, tree, known)
+        found = _ranked(check, tree, known)
         if found is None:
             return None
         ranked, targets = found
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
-        given = known.of(finding)
-        finding.facts = _facts(ranked, targets, compared=given is not None)
-        finding.targets = finding.facts.targets
+        given = known.of(check)
+        check.facts = _facts(ranked, targets, compared=given is not None)
+        check.targets = check.facts.targets
     except (OSError, ValueError) as error:
-        finding.reject(f"predictions cannot be read: {error}")
+        check.reject(f"predictions cannot be read: {error}")
         return None
     if given is not None and not np.array_equal(given, targets):
-        finding.reject(OTHER_TARGETS)
-    recorded = finding.record.result["test"]
+        check.reject(OTHER_TARGETS)
+    recorded = check.record.result["test"]
     for name in sorted({*metrics, *recorded}):
         value: float | str | None = metrics.get(name, "absent")
         if isinstance(value, float) and math.isnan(value):
             value = None
         if recorded.get(name, "absent") != value:
-            finding.reject(f"{name} is {recorded.get(name, 'absent')} in metrics.json, and {value} by its predictions")
-    if finding.record.result.get("mistakes_by_distance") != mistakes:
-        finding.reject("mistakes_by_distance in metrics.json is not that of its predictions")
-    if finding.record.scored is not None:
-        _check_intervals(finding, ranked, targets, tree)
-    recorded_num = finding.record.environment["data"]["splits"].get("test")
-    drops = finding.record.spec is not None and finding.record.spec.evaluation.drop_last
-    if finding.record.spec is not None and not drops and recorded_num != len(targets):
-        finding.reject(f"it predicts {len(targets)} examples, and its environment has {recorded_num} test images")
-    if not finding.rejected:
-        finding.state = State.RECOMPUTED
+            check.reject(f"{name} is {recorded.get(name, 'absent')} in metrics.json, and {value} by its predictions")
+    if check.record.result.get("mistakes_by_distance") != mistakes:
+        check.reject("mistakes_by_distance in metrics.json is not that of its predictions")
+    if check.record.scored is not None:
+        _check_intervals(check, ranked, targets, tree)
+    recorded_num = check.record.environment["data"]["splits"].get("test")
+    drops = check.record.spec is not None and check.record.spec.evaluation.drop_last
+    if check.record.spec is not None and not drops and recorded_num != len(targets):
+        check.reject(f"it predicts {len(targets)} examples, and its environment has {recorded_num} test images")
+    if not check.rejected:
+        check.confirm(State.RECOMPUTED)
     return found
 
 
-def _check_intervals(finding: RunFinding, ranked: IntArray, targets: IntArray, tree: Hierarchy) -> None:
+def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree: Hierarchy) -> None:
     """Reject recorded intervals that are not about those of the predictions: the draws they had are not recorded."""
-    recorded = finding.record.result.get("intervals", {})
+    recorded = check.record.result.get("intervals", {})
     ks = [k for k in usable_ks(DEFAULT_KS, tree.num_classes) if k <= ranked.shape[1]]
     again = bootstrap_intervals(contributions(ranked, targets, tree, ks), ks, RESAMPLES) if recorded else {}
     for name, own in again.items():
         ends, room = recorded.get(name, [None, None]), NOISE * (own[1] - own[0])  # NaN without mistakes
         if any(end is None or abs(end - there) > room for end, there in zip(ends, own, strict=True)) and room == room:
             about = f"about [{own[0]:.6g}, {own[1]:.6g}] by its predictions"
-            finding.reject(f"the interval of {name} is {ends} in metrics.json, and {about}")
+            check.reject(f"the interval of {name} is {ends} in metrics.json, and {about}")
 
 
-def _ranked(finding: RunFinding, tree: Hierarchy, known: Targets) -> Ranks | None:
+def _ranked(check: RunCheck, tree: Hierarchy, known: Targets) -> Ranks | None:
     """Return ranked classes [N, k] and targets [N], from whichever form of the predictions is here, or None."""
-    packed = _packed(finding) if os.path.lexists(finding.record.folder / compact.FILE) else None
-    if finding.record.has_predictions:
-        if finding.record.scored is not None:
-            ranked, targets = _scored(finding, tree)
+    packed = _packed(check) if os.path.lexists(check.record.folder / compact.FILE) else None
+    if check.record.has_predictions:
+        if check.record.scored is not None:
+            ranked, targets = _scored(check, tree)
         else:
-            scores, targets = load_predictions(finding.record, tree)
+            scores, targets = load_predictions(check.record, tree)
             ranked = compact.ranked_classes(scores)
         if packed is not None and not np.array_equal(packed.ranked, ranked[:, : packed.ranked.shape[1]]):
-            finding.reject(f"{compact.FILE} ranks other classes than {PREDICTIONS}")
+            check.reject(f"{compact.FILE} ranks other classes than {PREDICTIONS}")
         return ranked, targets
     if packed is None:
         return None
     if packed.num_classes != tree.num_classes:
         raise ValueError(f"{compact.FILE} is of {packed.num_classes} classes, the tree has {tree.num_classes}")
-    found = known.with_digest(finding, packed.targets)
+    found = known.with_digest(check, packed.targets)
     if found is None:
-        finding.targets = packed.targets
-        if known.of(finding) is not None:
-            finding.reject(OTHER_TARGETS)
+        check.targets = packed.targets
+        if known.of(check) is not None:
+            check.reject(OTHER_TARGETS)
             return None
-        finding.note(
+        check.note(
             f"not computed from {compact.FILE}: no targets with its digest, neither in {compact.TARGETS} nor prepared"
         )
         return None
     return packed.ranked, _known(found, len(packed.ranked), tree)
 
 
-def _packed(finding: RunFinding) -> compact.Compact:
-    packed = compact.read_compact(finding.record.folder)
-    if packed.source != finding.record.digest_of(PREDICTIONS):
-        finding.reject(f"{compact.FILE} was not made from the {PREDICTIONS} that status.json records")
+def _packed(check: RunCheck) -> compact.Compact:
+    packed = compact.read_compact(check.record.folder)
+    if packed.source != check.record.digest_of(PREDICTIONS):
+        check.reject(f"{compact.FILE} was not made from the {PREDICTIONS} that status.json records")
     return packed
 
 
-def _scored(finding: RunFinding, tree: Hierarchy) -> tuple[IntArray, IntArray]:
+def _scored(check: RunCheck, tree: Hierarchy) -> tuple[IntArray, IntArray]:
     """Return ranked classes and targets of scored predictions, after comparing their digest with the record's."""
-    assert finding.record.scored is not None
+    assert check.record.scored is not None
     scores: NDArray[Any] | None
-    if finding.record.scored.top is None:
-        scores, targets = load_predictions(finding.record, tree)
+    if check.record.scored.top is None:
+        scores, targets = load_predictions(check.record, tree)
         classes, ranked = None, compact.ranked_classes(scores)
     else:
-        path = finding.record.folder / PREDICTIONS
+        path = check.record.folder / PREDICTIONS
         classes, scores, targets = load_arrays(path, "classes", "scores_of_classes?", "targets")
         if classes.ndim != 2 or classes.dtype.kind != "i" or classes.min() < 0 or classes.max() >= tree.num_classes:
             raise ValueError("its ranked classes are not classes")
         targets, ranked = _known(targets, len(classes), tree), classes
-    if record_of(finding.record.scored.name, finding.record.scored.dataset, scores, classes, targets).id != finding.id:
-        finding.reject("its predictions are not those whose digest is in spec.json")
+    if record_of(check.record.scored.name, check.record.scored.dataset, scores, classes, targets).id != check.id:
+        check.reject("its predictions are not those whose digest is in spec.json")
     return ranked, targets
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from hierbench.leaderboard.table import Flag, Line, Table, Text
-from hierbench.runs.findings import CAVEAT, LONGEST, Finding, Report, RunFinding
+from hierbench.runs.findings import CAVEAT, LONGEST, Report, shown_state
 from hierbench.runs.record import differing_params
+from hierbench.runs.state import State
 from hierbench.utils.text import one_line
 
 
@@ -16,16 +17,19 @@ def verification_table(reports: Sequence[Report]) -> Table:
         counts = ", ".join(f"{num} {state}" for state, num in report.counts().items() if num)
         runs = "1 run" if len(report.runs) == 1 else f"{len(report.runs)} runs"
         above.append(f"{_short(str(report.folder))}: {runs}: {counts}")
-        differing = differing_params(run.record for run in report.runs if isinstance(run, RunFinding))
+        differing = differing_params(report.runs)
         for run in report.runs:
             label = _short(f"{run.label}, {differing[run.id]}" if run.id in differing else run.label)
-            lines.append(Line([Flag(str(run.state or "")), Text(label), Text(run.id[:12])]))
-            items += _reasons(run, f"{label} ({run.id[:12]})")
+            lines.append(Line([Flag(shown_state(run)), Text(label), Text(run.id[:12])]))
+            if run.rejected:
+                why = "; ".join(map(_short, run.findings))
+                items.append(f"{State.REJECTED}: {label} ({run.id[:12]}): {why}")
             for note in run.notes:
                 noted.setdefault(note, []).append(label)
         for kind, findings in (("row", report.rows), ("table", report.tables)):
             for finding in findings:
-                items += _reasons(finding, f"{kind} {_short(finding.label)}")
+                if finding.rejected:
+                    items.append(f"{State.REJECTED}: {kind} {_short(finding.label)}: {finding.why()}")
                 items += (f"{kind} {_short(finding.label)}: {_short(note)}" for note in finding.notes)
         notes += map(_short, report.notes)
     for note, labels in noted.items():
@@ -38,11 +42,6 @@ def verification_table(reports: Sequence[Report]) -> Table:
     }
     columns = ["State", "Run", "Id"]
     return Table("Verification", columns, lines, notes=[*notes, CAVEAT], items=items, above=above, content=content)
-
-
-def _reasons(finding: Finding, name: str) -> list[str]:
-    """Return the line that says why something is rejected, [] where it is not."""
-    return [f"{finding.state}: {name}: {finding.why()}"] if finding.reasons else []
 
 
 def _short(text: str) -> str:

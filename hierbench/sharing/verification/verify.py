@@ -61,15 +61,15 @@ def _verify(
     """Verify one folder."""
     metrics = None if all_metrics else metrics_shown(folder, dataset)
     checked = inspect(folder, data_dir, metrics=metrics)
-    found = checked.found
-    if not found:
+    runs = checked.runs
+    if not runs:
         raise UserError(f"{folder} has no runs; give a runs folder, or the folder of a published table's records")
     if retrain:
         from hierbench.studies.reproduction.retraining import train_again  # with all that trains
 
-        train_again(found, retrain, data_dir, device, weights)
-    report = Report(folder, found, checked.rows, notes=list(checked.records.notes))
-    if left := {name for one in found for name in one.unchecked}:
+        train_again(runs, retrain, data_dir, device, weights)
+    report = Report(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
+    if left := {name for run in runs for name in run.unchecked}:
         report.notes.append(
             f"Not computed again: {len(left)} metrics that are kept with runs and that no table here shows; "
             "--all-metrics computes them"

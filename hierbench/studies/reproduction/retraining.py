@@ -18,11 +18,11 @@ from hierbench.execution.resources import Setting, choose_device
 from hierbench.execution.run_job import execute
 from hierbench.leaderboard.row_checks import same_environment
 from hierbench.models.weights import find_weights
-from hierbench.runs.findings import RunFinding
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.job import Job
 from hierbench.runs.reading import read_record
 from hierbench.runs.record import Record
+from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
@@ -84,9 +84,9 @@ def is_close(name: str, recorded: float | None, new: float | None, num: int) -> 
 
 
 def train_again(
-    findings: Sequence[RunFinding], num: int, data_dir: Path, asked: Device, weights: Path | None = None
+    checks: Sequence[RunCheck], num: int, data_dir: Path, asked: Device, weights: Path | None = None
 ) -> None:
-    """Train `num` runs, drawn at random, again, and write what came out to their findings.
+    """Train `num` runs, drawn at random, again, and write down what came out.
 
     For a re-ranked run its bases are trained again, compared like runs that were drawn, and re-ranked.
 
@@ -97,24 +97,24 @@ def train_again(
         UserError: there is no such run, or no such device.
     """
     methods, device = InstalledMethods(), choose_device(asked)
-    by_id = {finding.id: finding for finding in findings}
-    fit = [finding for finding in findings if _may_train(finding, by_id, methods, data_dir)]
+    by_id = {check.id: check for check in checks}
+    fit = [check for check in checks if _may_train(check, by_id, methods, data_dir)]
     if not fit:
         raise UserError(
             "--retrain: no run can be trained again here: of installed methods with the code that ran, their data "
             f"prepared in {data_dir}"
         )
     drawn = random.SystemRandom().sample(fit, min(num, len(fit)))
-    ids = dict.fromkeys(run_id for finding in drawn for run_id in (*finding.record.bases, finding.id))
+    ids = dict.fromkeys(run_id for check in drawn for run_id in (*check.record.bases, check.id))
     with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
         setting = Setting(runs=Path(folder), data_dir=data_dir.resolve(), device=device, weights=weights)
-        for finding in map(by_id.__getitem__, ids):
-            _train(finding, by_id, methods, setting)
+        for check in map(by_id.__getitem__, ids):
+            _train(check, by_id, methods, setting)
 
 
-def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: InstalledMethods, data_dir: Path) -> bool:
-    spec = finding.record.spec
-    if spec is None or not finding.is_tested or finding.rejected:
+def _may_train(check: RunCheck, by_id: Mapping[str, RunCheck], methods: InstalledMethods, data_dir: Path) -> bool:
+    spec = check.record.spec
+    if spec is None or not check.is_tested or check.rejected:
         return False
     if spec.code != CODE_VERSION or methods.that_ran(spec) is None:
         return False
@@ -127,16 +127,16 @@ def _may_train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: In
     return prepared is not None and prepared.digest == spec.dataset.digest
 
 
-def _train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: InstalledMethods, setting: Setting) -> None:
-    """Train or re-rank a run, and write to its finding how the result compares."""
-    record, spec = finding.record, finding.record.job
+def _train(check: RunCheck, by_id: Mapping[str, RunCheck], methods: InstalledMethods, setting: Setting) -> None:
+    """Train or re-rank a run, and write down how the result compares."""
+    record, spec = check.record, check.record.job
     found, *bases = filter(None, map(methods.that_ran, [spec, *(by_id[run_id].record.job for run_id in spec.bases)]))
     try:
         weights = (
             None if spec.weights is None else find_weights(spec.model, setting.data_dir / "weights", setting.weights)
         )
     except UserError as error:
-        finding.note(f"not trained again: {error}")
+        check.note(f"not trained again: {error}")
         return
     threads = record.environment.get("threads")  # on a CPU, results are rounded as their number says
     recorded = record.environment.get("device") == "cpu" and type(threads) is int and threads > 0
@@ -145,14 +145,14 @@ def _train(finding: RunFinding, by_id: Mapping[str, RunFinding], methods: Instal
     with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
         outcome = execute(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
     if outcome.state != "done":
-        finding.note(f"not trained again: {outcome.error or outcome.state}")
+        check.note(f"not trained again: {outcome.error or outcome.state}")
         return
     compared = compare_runs(record, read_record(setting.runs / job.id))
     where = "in the same environment" if compared.same else "in another environment"
     if compared.verdict == "differs":
         odd = [f"{name} is {old}, trained again {new}" for name, (old, new) in compared.metrics.items() if old != new]
-        finding.reject(f"trained again {where}: {'; '.join(odd) or 'its predictions are not bitwise the same'}")
+        check.reject(f"trained again {where}: {'; '.join(odd) or 'its predictions are not bitwise the same'}")
         return
-    finding.state = State.RETRAINED
+    check.confirm(State.RETRAINED)
     same = "bitwise the same" if compared.verdict == "bitwise" else f"{where}: within tolerance, not bitwise"
-    finding.note(f"trained again{':' if compared.verdict == 'bitwise' else ''} {same}")
+    check.note(f"trained again{':' if compared.verdict == 'bitwise' else ''} {same}")

@@ -1,0 +1,92 @@
+"""A run while it is checked: each check may replace its record by one with a finding or a note."""
+
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from hierbench.config.spec import DatasetSpec
+from hierbench.runs.record import Record
+from hierbench.runs.state import State
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the other checks need of a run's predictions, which are not kept.
+
+    Attributes:
+        num: N examples.
+        num_ranked: k classes that are ranked per example.
+        ranking: SHA-256 of the ranked classes [N, k].
+        targets: SHA-256 of the targets [N].
+        compared: whether the targets were compared with those of prepared data.
+    """
+
+    num: int
+    num_ranked: int
+    ranking: str
+    targets: str
+    compared: bool
+
+    @property
+    def free_places(self) -> int:
+        """How many places of the rankings a method was free to fill after the first."""
+        return self.num * (self.num_ranked - 1)
+
+
+@dataclass
+class RunCheck:
+    """A run, and what other checks need to know of it.
+
+    Attributes:
+        record: with what was found so far.
+        facts: of its predictions, where these were read.
+        targets: SHA-256 of those that its predictions say they are of.
+        unchecked: metrics beyond the paper's that were kept, and not compared.
+    """
+
+    record: Record
+    facts: Facts | None = None
+    targets: str | None = None
+    unchecked: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Return a run to be checked; what is recorded is claimed until it is computed again."""
+        return cls(replace(record, state=State.CLAIMED) if record.state == State.RECORDED else record)
+
+    def reject(self, reason: str) -> None:
+        """Add a reason to reject the run, once."""
+        record = self.record
+        state = State.DAMAGED if record.damaged else State.REJECTED
+        findings = record.findings if reason in record.findings else (*record.findings, reason)
+        self.record = replace(record, state=state, findings=findings)
+
+    def note(self, line: str) -> None:
+        """Add what a reader must know and is no reason to reject the run, once."""
+        if line not in self.record.notes:
+            self.record = replace(self.record, notes=(*self.record.notes, line))
+
+    def confirm(self, state: State) -> None:
+        """Set how far its numbers are to be trusted."""
+        self.record = replace(self.record, state=state)
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.record.id
+
+    @property
+    def rejected(self) -> bool:
+        """Whether there is a reason to reject it."""
+        return self.record.rejected
+
+    @property
+    def dataset(self) -> DatasetSpec:
+        """The data that the run is of."""
+        assert self.record.dataset is not None
+        return self.record.dataset
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether the run has a result on the test split, which tuning runs do not."""
+        spec = self.record.spec
+        return bool(self.record.result) and (spec is None or spec.split == "test")
