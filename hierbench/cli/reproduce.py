@@ -2,13 +2,14 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hierbench.cli.command import command, write_result
-from hierbench.cli.options import JsonOption, dataset_option
+from hierbench.cli.command import command
+from hierbench.cli.options import dataset_option
 from hierbench.config.options import (
     DataOption,
     DeviceOption,
@@ -18,8 +19,8 @@ from hierbench.config.options import (
     WeightsOption,
     jobs_of,
 )
+from hierbench.leaderboard.table import Line, Shown, Table, Text
 from hierbench.utils.errors import UserError
-from hierbench.utils.text import one_line
 
 if TYPE_CHECKING:
     from hierbench.studies.reproduction.retraining import Repetition
@@ -34,7 +35,7 @@ MEANING = {
 }
 
 
-@command("reproduce runs ce:type-I")
+@command("reproduce runs ce:type-I", table="terminal")
 def reproduce(
     board: Annotated[
         Path, typer.Argument(metavar="BOARD", help="A published table, FOLDER/DATASET, or a runs folder.")
@@ -55,8 +56,7 @@ def reproduce(
         int | None,
         typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Parallel jobs; auto: as many as fit."),
     ] = None,
-    as_json: JsonOption = False,
-) -> int:
+) -> Shown:
     """Print the command behind a row; with --run, carry it out.
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
@@ -66,7 +66,6 @@ def reproduce(
     if given and not run:
         raise UserError(f"{given[0]} is for --run, which carries the command out")
     from hierbench.studies.reproduction.row import carry_out, find_rows
-    from hierbench.utils.files import as_json_text
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
     shown, code = [], 0
@@ -74,8 +73,10 @@ def reproduce(
         compared, kept = carry_out(recorded, runs, again) if run else ({}, [])
         code |= any(not one.agrees for one in compared.values())
         shown.append(_content(recorded, kept, compared))
-    write_result(as_json_text({"schema": 1, "rows": shown}) if as_json else "\n".join(map(_text, shown)), None)
-    return code
+    commands = [shlex.join(one["command"]) if one["command"] else json.dumps(one["spec"]) for one in shown]
+    lines = [Line(list(map(Text, words))) for one in shown for words in _lines(one)]
+    table = Table("Behind a row", ["Row", "What", "Value"], lines, above=commands, merged=1, content={"rows": shown})
+    return Shown(table, code=code)
 
 
 def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repetition"]) -> dict[str, Any]:
@@ -111,29 +112,24 @@ def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repe
     }
 
 
-def _text(content: dict[str, Any]) -> str:
-    """Return the command, a block of what it is of, and a line per seed that was trained again."""
-    lines = [
-        ("row", f"{content['title']}, {content['type']}, protocol {content['protocol']}"),
-        ("seeds", ", ".join(map(str, content["seeds"]))),
-    ]
+def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield what a row is of, and a line per seed that was trained again: row, what, value."""
+    row = f"{content['method']}:{content['type']}"
+    yield row, "title", f"{content['title']}, protocol {content['protocol']}"
+    yield row, "seeds", ", ".join(map(str, content["seeds"]))
     for name, cell in content["metrics"].items():
-        interval = "" if cell["ci95"] is None else f" +/- {cell['ci95']:.4f}"
-        lines.append(("value", f"{name} {cell['mean']:.4f}{interval}"))
-    lines += [
-        ("made by", "; ".join(f"{name} {' and '.join(values)}" for name, values in content["environment"].items())),
-        ("data", f"SHA-256 {content['data']}"),
-        ("tree", f"SHA-256 {content['tree']}, distance {content['distance']}"),
-        ("weights", f"SHA-256 {content['weights']}" if content["weights"] else "none"),
-        *(("code", f"{name}, SHA-256 {code}") for name, code in content["code"].items()),
-        *(("note", note) for note in content["notes"]),
-    ]
+        yield row, name, f"{cell['mean']:.4f}" + ("" if cell["ci95"] is None else f" +/- {cell['ci95']:.4f}")
+    for name, values in content["environment"].items():
+        yield row, name, " and ".join(values)
+    yield row, "data", f"SHA-256 {content['data']}"
+    yield row, "tree", f"SHA-256 {content['tree']}, distance {content['distance']}"
+    yield row, "weights", f"SHA-256 {content['weights']}" if content["weights"] else "none"
+    yield from ((row, f"code of {name}", f"SHA-256 {code}") for name, code in content["code"].items())
+    yield from ((row, "note", note) for note in content["notes"])
     for one in content["again"]:
         pairs = ((name, *map(_number, pair)) for name, pair in one["metrics"].items())
         values = ", ".join(f"{name} {old} -> {new}" for name, old, new in pairs)
-        lines.append(("again", f"seed {one['seed']}: {MEANING[one['verdict']]}" + (f" ({values})" if values else "")))
-    first = shlex.join(content["command"]) if content["command"] else json.dumps(content["spec"])
-    return "\n".join([one_line(first), "", *(f"{name:8} {one_line(text)}" for name, text in lines), ""])
+        yield row, f"seed {one['seed']} again", MEANING[one["verdict"]] + (f" ({values})" if values else "")
 
 
 def _number(value: float | None) -> str:
