@@ -157,7 +157,7 @@ def deviation_of(cell: Cell, n: int, ddof: int) -> float | None:
     """
     if cell.mean is None or cell.ci95 is None:
         return None
-    return cell.ci95 / t_quantile(n - 1) * math.sqrt(n) * math.sqrt((n - ddof) / (n - 1))
+    return cell.ci95 * (math.sqrt(n) / t_quantile(n - 1) * math.sqrt((n - ddof) / (n - 1)))
 
 
 def printed(value: float, digits: int) -> Decimal:

@@ -38,6 +38,7 @@ ALLOWED: list[tuple[str, str, str]] = [
         "a table has no letters any more",
     ),
     ("data list", "word", "a dataset says its recipes"),
+    ("^verify|^reproduce", r"^stdout: (number|word)", "verification and reproduction are tables"),
     ("--dry-run", r"flops_per_image|head_seconds", "a dry run has parameters and time"),
     (
         "publish|verify",

@@ -75,6 +75,8 @@ run --methods nope --dataset shapes --dry-run
 reproduce {{runs ce:type-I|runs haframe --protocol authors|runs haframe|pub/shapes ce:type-I}}  # text
 reproduce {{runs ce:type-I|runs crm|pub/shapes haframe|published/tiny-imagenet-frozen haframe}} --json
 reproduce runs nope
+overview published {{|--metric hierdist@1 }}--format csv
+runs --dataset shapes  # words
 verify {{runs|pub/shapes|published/tiny-imagenet-frozen|cifar|nowhere}}  # text
 verify runs pub/shapes cifar published/tiny-imagenet-frozen --json
 verify pub/shapes --all-metrics --json
