@@ -42,6 +42,7 @@ class Computation(NamedTuple):
         size: hierarchy -> S.
         dtype: of the counts, "int64" or "float64".
         summed: False where the value is of the counts of all examples instead, [N, S].
+        ranked: whether it follows from the best-ranked classes alone, as compact predictions keep them.
     """
 
     needs: "Callable[[Evidence, int], tuple[Any, ...]]"
@@ -50,6 +51,7 @@ class Computation(NamedTuple):
     size: Callable[[Hierarchy], int] = lambda _: 1
     dtype: Literal["int64", "float64"] = "int64"
     summed: bool = True
+    ranked: bool = False
 
 
 def totals_of(counts: "Tensor") -> "Tensor":
@@ -66,16 +68,18 @@ def of_distances(name: str) -> Computation:
         lambda ranked, targets, tree: sums.contributions(ranked, targets, tree, [1, ranked.shape[1]]),
         lambda totals, k: sums.values_of(totals.numpy(), [1, max(k, 1)])[name.format(k)],
         lambda _: 3,
+        ranked=True,
     )
 
 
-def of_levels(needs: "Callable[[Evidence, int], tuple[Any]]", place: int) -> Computation:
+def of_levels(needs: "Callable[[Evidence, int], tuple[Any]]", place: int, *, ranked: bool = False) -> Computation:
     """Return the share of examples that are counted at a place of the sums, or as many after it as the level says."""
     return Computation(
         needs,
         lambda *arguments: levels.level_counts(*arguments),
         lambda totals, level: 100.0 * totals[place + level] / totals[0],
         lambda tree: 2 + tree.num_levels,
+        ranked=ranked,
     )
 
 
@@ -87,6 +91,7 @@ def of_paths(name: str) -> Computation:
         lambda totals, _: paths.hierarchical_score(totals, name),
         lambda _: 6,
         "float64",
+        ranked=True,
     )
 
 
@@ -125,6 +130,7 @@ MIN_DISTANCE = Computation(
     lambda evidence, k: (evidence.ranked(k),),
     lambda *arguments: paths.min_distance_counts(*arguments),
     lambda totals, _: totals[1] / totals[0],
+    ranked=True,
 )
 BITS = Computation(
     lambda evidence, _: (evidence.top,),
@@ -132,10 +138,11 @@ BITS = Computation(
     lambda totals, _: totals[2] / totals[1],
     lambda _: 2,
     "float64",
+    ranked=True,
 )
-TOP_LEVELS = of_levels(lambda evidence, _: (levels.levels_of(evidence.top, evidence.hierarchy),), 2)
+TOP_LEVELS = of_levels(lambda evidence, _: (levels.levels_of(evidence.top, evidence.hierarchy),), 2, ranked=True)
 LIFTED_LEVELS = of_levels(lambda evidence, _: (evidence.lifted,), 2)
 FULL_PATH = of_levels(lambda evidence, _: (evidence.level_predictions,), 1)
 INCONSISTENT = of_levels(lambda evidence, _: (evidence.level_predictions,), 2)
 ORDER = of_ranking(lambda evidence, _: evidence.hierarchy.num_classes)
-ORDER_AT_K = of_ranking(lambda _, k: k)
+ORDER_AT_K = of_ranking(lambda _, k: k)._replace(ranked=True)

@@ -38,7 +38,7 @@ KS = (1, 5, 20)  # of the families over k that are listed; any other k can be as
 
 LIANG = "Liang & Davis, ICCV 2023, section 4"
 ILSVRC = "ILSVRC 2010, hierarchical cost of the best of k guesses"
-KIRITCHENKO = "Kiritchenko et al., Canadian AI 2006; Kosmopoulos et al., DMKD 2015"
+KOSMOPOULOS = "Kiritchenko et al., Canadian AI 2006; Kosmopoulos et al., DMKD 2015"
 CHANG = "Chang et al., CVPR 2021"
 VALMADRE = "Valmadre, NeurIPS 2022"
 PARK = "Park et al. (H-CAST), ICLR 2025"
@@ -60,8 +60,6 @@ class MetricInfo:
             n; D: hierarchical distance; LCA: lowest common ancestor; p: probability; [..]: 1 if true, else 0.
         source: citation.
         computation: how it is computed.
-        kept: whether it follows from the best-ranked classes alone, as compact predictions keep them; "@k" up to
-            `RANKED`.
     """
 
     name: str
@@ -71,7 +69,6 @@ class MetricInfo:
     formula: str
     source: str
     computation: Computation
-    kept: bool = False
 
     def compute(self, evidence: "Evidence") -> float:
         """Return the value, NaN where it is undefined; several at once are cheaper by `compute_metrics`."""
@@ -95,7 +92,7 @@ class MetricInfo:
 
 # A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
 METRICS = (
-    MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG, of_distances("top1"), kept=True),
+    MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG, of_distances("top1")),
     MetricInfo(
         "mistake_severity",
         "Mistake severity",
@@ -104,7 +101,6 @@ METRICS = (
         "mean over mistakes of D(y, c_1)",
         LIANG,
         of_distances("mistake_severity"),
-        kept=True,
     ),
     MetricInfo(
         "hierdist@k",
@@ -114,28 +110,11 @@ METRICS = (
         "mean of (D(y, c_1) + ... + D(y, c_k)) / k",
         LIANG,
         of_distances("hierdist@{}"),
-        kept=True,
     ),
     MetricInfo(
-        "min_distance@k",
-        "MinDist@{}",
-        "lower",
-        "edges",
-        "mean of min(D(y, c_1), ..., D(y, c_k))",
-        ILSVRC,
-        MIN_DISTANCE,
-        kept=True,
+        "min_distance@k", "MinDist@{}", "lower", "edges", "mean of min(D(y, c_1), ..., D(y, c_k))", ILSVRC, MIN_DISTANCE
     ),
-    MetricInfo(
-        "level_accuracy@l",
-        "Level {} accuracy",
-        "higher",
-        "%",
-        "mean [A_l(c_1) = A_l(y)]",
-        CHANG,
-        TOP_LEVELS,
-        kept=True,
-    ),
+    MetricInfo("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", CHANG, TOP_LEVELS),
     MetricInfo(
         "level_accuracy_lifted@l",
         "Level {} accuracy (lifted)",
@@ -145,43 +124,13 @@ METRICS = (
         VALMADRE,
         LIFTED_LEVELS,
     ),
+    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, FULL_PATH),
+    MetricInfo("tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, INCONSISTENT),
     MetricInfo(
-        "fpa",
-        "FPA",
-        "higher",
-        "%",
-        "mean [n_1 = A_1(y), ..., n_L = A_L(y)]",
-        PARK,
-        FULL_PATH,
+        "hp_micro", "hP micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(c_1)|", KOSMOPOULOS, of_paths("hp_micro")
     ),
     MetricInfo(
-        "tice",
-        "TICE",
-        "lower",
-        "%",
-        "mean [n_l is not the parent of n_(l+1) for an l]",
-        PARK,
-        INCONSISTENT,
-    ),
-    MetricInfo(
-        "hp_micro",
-        "hP micro",
-        "higher",
-        "%",
-        "sum |A(c_1) & A(y)| / sum |A(c_1)|",
-        KIRITCHENKO,
-        of_paths("hp_micro"),
-        kept=True,
-    ),
-    MetricInfo(
-        "hr_micro",
-        "hR micro",
-        "higher",
-        "%",
-        "sum |A(c_1) & A(y)| / sum |A(y)|",
-        KIRITCHENKO,
-        of_paths("hr_micro"),
-        kept=True,
+        "hr_micro", "hR micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(y)|", KOSMOPOULOS, of_paths("hr_micro")
     ),
     MetricInfo(
         "hf_micro",
@@ -189,29 +138,14 @@ METRICS = (
         "higher",
         "%",
         "2 hP hR / (hP + hR), of the micro hP and hR",
-        KIRITCHENKO,
+        KOSMOPOULOS,
         of_paths("hf_micro"),
-        kept=True,
     ),
     MetricInfo(
-        "hp_macro",
-        "hP macro",
-        "higher",
-        "%",
-        "mean of |A(c_1) & A(y)| / |A(c_1)|",
-        KIRITCHENKO,
-        of_paths("hp_macro"),
-        kept=True,
+        "hp_macro", "hP macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(c_1)|", KOSMOPOULOS, of_paths("hp_macro")
     ),
     MetricInfo(
-        "hr_macro",
-        "hR macro",
-        "higher",
-        "%",
-        "mean of |A(c_1) & A(y)| / |A(y)|",
-        KIRITCHENKO,
-        of_paths("hr_macro"),
-        kept=True,
+        "hr_macro", "hR macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(y)|", KOSMOPOULOS, of_paths("hr_macro")
     ),
     MetricInfo(
         "hf_macro",
@@ -219,9 +153,8 @@ METRICS = (
         "higher",
         "%",
         "mean of 2 |A(c_1) & A(y)| / (|A(c_1)| + |A(y)|)",
-        KIRITCHENKO,
+        KOSMOPOULOS,
         of_paths("hf_macro"),
-        kept=True,
     ),
     MetricInfo(
         "information_severity",
@@ -231,7 +164,6 @@ METRICS = (
         "mean over mistakes of log2(classes below LCA(y, c_1))",
         VALMADRE,
         BITS,
-        kept=True,
     ),
     MetricInfo(
         "hops@k",
@@ -241,7 +173,6 @@ METRICS = (
         "mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1)",
         SANI,
         ORDER_AT_K,
-        kept=True,
     ),
     MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI, ORDER),
     MetricInfo("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO, of_bins(0)),
@@ -322,7 +253,7 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
 def follows_from_ranks(name: str, num: int = RANKED) -> bool:
     """Whether a metric follows from the `num` best classes of each example."""
     info = find_metric(name)
-    return info.kept and (name.startswith("level_") or info.parameter <= num)
+    return info.computation.ranked and (name.startswith("level_") or info.parameter <= num)
 
 
 def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:

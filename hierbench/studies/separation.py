@@ -37,7 +37,6 @@ from hierbench.studies.comparison import compare
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, unknown_name
 
-Values = NDArray[np.float64]
 LEVEL = 0.05
 FEWEST = 3  # seeds at the first look: with two, the t-test has hardly any power, and costs the others some of theirs
 MOST = 1000
@@ -199,7 +198,7 @@ def _one_back(n: int, limit: float, following: float, stay: CubicSpline | None) 
     return CubicSpline(u[:, 0], total)
 
 
-def look_at(differences: Values, nominal: float) -> Look:
+def look_at(differences: NDArray[np.float64], nominal: float) -> Look:
     """Return the t-test of the differences [n] of the first seeds; without any variance, or with one value, p is 1.
 
     Equal differences may be due to metrics that take few values, and a t-test says nothing of them.
