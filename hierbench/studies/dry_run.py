@@ -135,15 +135,13 @@ def dry_run_table(
         seconds = needed.per_job.get(line.type) if line.trains and line.state != "cached" else None
         cells = [
             Text(line.state),
-            Text((line.id or "-")[:12]),
+            Text((line.id or "")[:12]),
             Text(line.method),
             Text(line.type),
             Text(str(line.seed)),
         ]
         parameters = Number(models.get((line.type, line.method)), ",d")
-        rows.append(
-            tables.Line([*cells, parameters, Text("-" if seconds is None else f"at least {duration(seconds)}")])
-        )
+        rows.append(tables.Line([*cells, parameters, Text("" if seconds is None else f"at least {duration(seconds)}")]))
     size = recipe.model.input_size or recipe.expected.image_size
     backbone = recipe.model.backbone + ", frozen" * recipe.model.frozen
     backbone += "" if size is None else f", {size[0]}x{size[1]} pixels"
