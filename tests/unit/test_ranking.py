@@ -123,7 +123,9 @@ def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     assert rows["hiercos"].planned == 2  # its missing seeds are unknown to its own records
     least = min(rows.values(), key=lambda row: row.metrics["mistake_severity"].mean)
     assert least.method == "hiercos" and not least.competitive
-    assert {row.method for row in found.rows if row.competitive} == {"ce", "soft_labels", "hxe"}
+    severities = {name: round(row.metrics["mistake_severity"].mean, 2) for name, row in rows.items() if not row.lacking}
+    near = {name for name, severity in severities.items() if severity <= round(min(severities.values()) + 0.05, 2)}
+    assert {row.method for row in found.rows if row.competitive} == near and "soft_labels" in near
     # In the table of one command, the seeds are those that it planned.
     of_command = Board.of("tiny-imagenet-frozen", read_records(store.root), rows["hiercos"].runs)
     assert of_command.seeds == (1,) and of_command.rows[0].competitive
