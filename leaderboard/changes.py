@@ -1,9 +1,10 @@
 """In what the specs and environments of two rows differ, key by key."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hierbench.config.overrides import flatten
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.text import one_line
@@ -33,7 +34,7 @@ def spec_changes(old: Row, old_records: Records, new: Row, new_records: Records)
     if old.scored or new.scored:
         return []
     sides = [finished_runs(row, records) for row, records in ((old, old_records), (new, new_records))]
-    one, other = (dict(_flat(runs[0].content)) | _environment(runs) if runs else {} for runs in sides)
+    one, other = (_shared_settings(runs[0].content) | _environment(runs) if runs else {} for runs in sides)
     return [Change(key, value_text(one.get(key)), value_text(other.get(key))) for key in different_keys(one, other)]
 
 
@@ -55,14 +56,9 @@ def finished_runs(row: Row, records: Records) -> list[Record]:
     return [run for run in runs if run.done and run.job.seed in row.seeds]
 
 
-def _flat(content: dict[str, Any], before: str = "") -> Iterable[tuple[str, Any]]:
-    """Yield the dotted keys of the spec that a row's runs share, and their values."""
-    for key, value in content.items():
-        if before or key not in OF_ONE_RUN:
-            if isinstance(value, dict) and value:
-                yield from _flat(value, f"{before}{key}.")
-            else:
-                yield f"{before}{key}", value
+def _shared_settings(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that the runs of a row share, {dotted key: value}."""
+    return dict(flatten({key: value for key, value in content.items() if key not in OF_ONE_RUN}))
 
 
 def _environment(runs: Sequence[Record]) -> dict[str, Any]:

@@ -65,12 +65,12 @@ def reproduce(
     given = [name for name, value in own.items() if value is not None] + ["--device"] * (device != "auto")
     if given and not run:
         raise UserError(f"{given[0]} is for --run, which carries the command out")
-    from hierbench.studies.reproduction.row import carry_out, find_rows
+    from hierbench.studies.reproduction.row import find_rows, repeat
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
     shown, code = [], 0
     for recorded in find_rows(Place(board, data_dir, protocol, request), row, dataset):
-        compared, kept = carry_out(recorded, runs, again) if run else ({}, [])
+        compared, kept = repeat(recorded, runs, again) if run else ({}, [])
         code |= any(not one.agrees for one in compared.values())
         shown.append(_content(recorded, kept, compared))
     commands = [shlex.join(one["command"]) if one["command"] else json.dumps(one["spec"]) for one in shown]
@@ -83,7 +83,10 @@ def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repe
     """Return what is known of a row, its command first, as JSON types; without a command, the spec of a run."""
     from hierbench.runs.requests import words_of
 
-    spec, cells = recorded.spec, {name: recorded.row.metrics[name] for name in recorded.metrics}
+    spec, cells = (
+        next(iter(recorded.runs.values())).job,
+        {name: recorded.row.metrics[name] for name in recorded.metrics},
+    )
     environments = [run.environment for run in recorded.runs.values()]
     command = None if recorded.options is None else words_of(vars(recorded.options))
     return {

@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hierbench.utils.errors import UserError
@@ -23,6 +24,15 @@ def merged(content: dict[str, Any], changes: dict[str, Any], where: str = "") ->
             raise UserError(f"{where}{key} is a value, and is changed as if it were a section")
         result[key] = merged(old, value, f"{where}{key}.") if isinstance(value, dict) else value
     return result
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted keys of nested settings and their values; an empty section is a value."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def apply_override(content: dict[str, Any], override: str) -> None:

@@ -21,6 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hierbench.config.overrides import flatten
 from hierbench.config.spec import DatasetSpec
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.errors import UserError
@@ -241,7 +242,7 @@ class Mirror:
             test = {name: value for name, value in record.result.get("test", {}).items() if value is not None}
             metrics += [Metric(_allowed(f"test_{name}"), test[name], ended, 0, model_id=model) for name in test]
         self._log_metrics(child, metrics)
-        params = [Param(name, str(value)) for name, value in _flat(spec.content())]
+        params = [Param(name, str(value)) for name, value in flatten(spec.content()) if value not in (None, {})]
         self._client.log_batch(child, params=params[:100])
         self._client.log_inputs(child, [_dataset_input(spec.dataset, "training" if spec.base is None else "test")])
         self._client.set_terminated(child, "FINISHED" if done else "FAILED", ended)
@@ -287,15 +288,6 @@ def _dataset_input(data: DatasetSpec, context: str) -> Any:
 def _allowed(name: str) -> str:
     """Return a name with nothing that MLflow refuses in names of metrics."""
     return re.sub(r"[^\w./ :-]", "_", name.replace("@", "_at_"))
-
-
-def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the names of nested parameters, joined by dots, and their values; None is left out."""
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif value is not None:
-            yield prefix + name, value
 
 
 def _is_dead(process: str) -> bool:

@@ -1,55 +1,32 @@
-"""`hierbench separate`: further seeds for two rows until a test separates them, by a group-sequential design.
+"""`hierbench separate`: further seeds for two rows until a test separates them, by a group-sequential design."""
 
-Pocock's design (Biometrika 64, 1977) with the significance-level approach for t-tests (Jennison & Turnbull, Group
-Sequential Methods with Applications to Clinical Trials, 2000, sections 4.4 and 11.3): after n seeds the two rows are
-separated if the two-sided p of the paired t-test is below a nominal level, the same at each look. The nominal level is
-such that equal rows are separated at any of the looks with the probability `LEVEL`.
-
-For differences x_1, x_2, ... that are normal with mean 0 the path of t statistics does not depend on their variance,
-so this probability can be computed without any knowledge of the rows. Let u_n = sum(x) / sqrt(sum(x^2)), a function of
-the t statistic: t^2 = (n - 1) u^2 / (n - u^2). As sum(x^2) is independent of the direction of (x_1, ..., x_n), the u_n
-are a Markov chain,
-
-    u_{n+1} = u_n cos(theta) + sin(theta),   tan(theta) = x_{n+1} / sqrt(x_1^2 + ... + x_n^2),
-
-where theta has the density cos(theta)^(n-1) / B on (-pi/2, pi/2). One-dimensional quadratures from the last look to the
-first give the probability that no look separates.
-"""
-
-import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.interpolate import CubicSpline
-from scipy.optimize import root_scalar
-from scipy.special import betaln
 
-from hierbench.config.options import Options
+from hierbench.config.options import Options, is_path
 from hierbench.config.recipe import chosen_types
-from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.execution.session import Execution, Session
+from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME
+from hierbench.leaderboard.group_sequential import FEWEST, LEVEL, MOST, Design, Look, conclusion, look_at, make_design
 from hierbench.leaderboard.paired import named_rows, values_by_seed
-from hierbench.leaderboard.statistics import t_quantile, two_sided_p
 from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
-from hierbench.studies.comparison import compare
+from hierbench.runs.job import Job, State
+from hierbench.runs.mlflow_mirror import Mirror
+from hierbench.runs.requests import extend_request
+from hierbench.studies.comparison import Comparison
+from hierbench.studies.study import carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, unknown_name
-
-LEVEL = 0.05
-FEWEST = 3  # seeds at the first look: with two, the t-test has hardly any power, and costs the others some of theirs
-MOST = 1000
-POINTS, NODES = 96, 48  # of u, and of an interval of theta
-FAR = 7.0  # standard deviations of theta, about 1 / sqrt(n), beyond which nothing is left
-_X, _W = np.polynomial.legendre.leggauss(NODES)
 
 
 def separate(options: Options, names: tuple[str, str], most: int, metric: str, *, tuned: bool = False) -> Shown:
     """Run a comparison of two rows with one more seed after each look, until a look separates them or all are made.
 
     Args:
-        options: of the comparisons; `seeds` is their number at the first look, by default 3.
+        options: of the comparison; `seeds` is their number at the first look, by default 3.
         names: METHOD[:TYPE] of the rows; differences are the first minus the second.
         most: seeds at the last look.
         metric: one of the paper's.
@@ -62,159 +39,85 @@ def separate(options: Options, names: tuple[str, str], most: int, metric: str, *
         )
     if metric not in PAPER_BY_NAME:
         raise unknown_name("metric", metric, PAPER_BY_NAME)
-    parts = [name.partition(":") for name in names]
-    of_row = [replace(options, methods=method, types=kind or options.types) for method, _, kind in parts]
-    for name, one in zip(names, of_row, strict=True):
-        if "," in one.methods or len(chosen_types(one.types)) != 1:
+    rows = [(method, types or options.types) for method, _, types in (name.partition(":") for name in names)]
+    for name, (method, types) in zip(names, rows, strict=True):
+        if "," in method or len(chosen_types(types)) != 1:
             raise UserError(f"{name}: name one row, METHOD:TYPE, or give its type with --types")
-    if of_row[0].methods == of_row[1].methods and of_row[0].types == of_row[1].types:
+    if rows[0] == rows[1]:
         raise UserError(f"two rows are needed, got {names[0]} twice")
-    design, looks = make_design(start, most), list[Look]()
-    say(
-        f"until {names[0]} and {names[1]} are separated in {metric}: a look after every seed from {start} to {most}, "
-        f"each at level {design.nominal:.2g}; equal rows are separated in {100 * LEVEL:g} % of cases"
-    )
-    for num in range(start, most + 1):
-        sides = []
-        for one in of_row:
-            ended = compare(replace(one, seeds=num), tuned=tuned)
-            if ended.board is None:  # a dry run
-                return ended.shown
-            if ended.shown.code:
-                return Shown(_table(design, looks, names, metric), ended.shown.said, 1)
-            (row,) = named_rows(ended.board.rows, one.methods.rpartition("/")[2].removesuffix(".py"))
-            sides.append(values_by_seed(row, [metric])[metric])
-        gaps = [sides[0][seed] - sides[1][seed] for seed in range(num)]
-        looks.append(look_at(np.array([gap for gap in gaps if gap == gap]), design.nominal))  # NaN: no mistakes
-        look, is_below = looks[-1], looks[-1].p < design.nominal
-        shown = f"{metric} {look.mean:+.4g} +/- {look.ci:.2g}, p {look.p:.2g}"
-        say(f"look at {num} seeds: {shown}, {'below' if is_below else 'not below'} {design.nominal:.2g}")
-        if is_below:
-            break
-    return Shown(_table(design, looks, names, metric))
+    methods, types = (",".join(dict.fromkeys(values)) for values in zip(*rows, strict=True))
+    study = Separation(names, rows, make_design(start, most), metric, tuned=tuned)
+    return carry_out(study, replace(options, methods=methods, types=types, seeds=start))
 
 
-def conclusion(design: "Design", looks: Sequence["Look"], names: tuple[str, str], metric: str) -> str:
-    """Return what may be said after the last look."""
-    if not looks:
-        return f"{names[0]} and {names[1]}: no look was made; the first is at {design.start} seeds."
-    look, outcome = looks[-1], "separated" if looks[-1].p < design.nominal else "not separated"
-    return (
-        f"{names[0]} and {names[1]} are {outcome} in {metric} after {design.start + len(looks) - 1} seeds: "
-        f"{look.mean:+.4g} +/- {look.ci:.2g} (repeated {100 * (1 - LEVEL):g}% interval), adjusted p "
-        f"{adjusted_p(design, looks):.2g} for looks after every seed from {design.start} to {design.most}."
-    )
+class Separation(Comparison):
+    """Two rows by seed, with one more seed after each look that does not separate them."""
 
+    def __init__(
+        self, names: tuple[str, str], rows: list[tuple[str, str]], design: Design, metric: str, *, tuned: bool
+    ) -> None:
+        super().__init__(PAPER, tuned, None)
+        self.names, self.design, self.metric = names, design, metric
+        self.rows = [(Path(method).stem if is_path(method) else method, types) for method, types in rows]
 
-def _table(design: "Design", looks: Sequence["Look"], names: tuple[str, str], metric: str) -> Table:
-    lines = [
-        Line([Text(str(num)), Interval(look.mean, look.ci, 4, signed=True), Number(look.p, ".2g")])
-        for num, look in enumerate(looks, design.start)
-    ]
-    content = {"rows": names, "metric": metric, **asdict(design), "looks": list(map(asdict, looks))}
-    notes = [
-        conclusion(design, looks, names, metric),
-        f"A look separates the rows if its p is below {design.nominal:.2g}.",
-    ]
-    return Table(f"{names[0]} minus {names[1]}", ("Seeds", "Difference", "p"), lines, notes=notes, content=content)
+    def plan(self, session: Session) -> list[Job]:
+        """Return the jobs of both rows for the session's number of seeds, and of what they re-rank."""
+        jobs = super().plan(session)
+        of_rows = [job for job in jobs if job.shown and (job.spec.method.name, job.spec.type) in self.rows]
+        self.ids = [job.id for job in of_rows]
+        needed = {run_id for job in of_rows for run_id in (job.id, *job.spec.bases)}
+        return [job for job in jobs if job.id in needed]
 
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+        """Say at which seeds the looks are, and report the jobs of the first."""
+        design = self.design
+        say(
+            f"until {self.names[0]} and {self.names[1]} are separated in {self.metric}: a look after every seed from "
+            f"{design.start} to {design.most}, each at level {design.nominal:.2g}; equal rows are separated in "
+            f"{100 * LEVEL:g} % of cases"
+        )
+        return super().announce(session, plan, state)
 
-@dataclass(frozen=True)
-class Design:
-    """Looks after every seed from `start` to `most`; rows differ at a look whose p is below `nominal`."""
+    def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
+        """Yield the jobs up to each look; those of later ones are added to the request."""
+        for session.num_seeds in range(self.design.start, self.design.most + 1):
+            jobs = self.plan(session)
+            self.request = extend_request(session.store.root, self.request, [job.id for job in jobs])
+            yield from super().steps(session, jobs, execution)
+            if execution.failed:
+                return
+            super().table(session, None)
+            look, nominal = self.looks()[-1], self.design.nominal
+            shown = f"{self.metric} {look.mean:+.4g} +/- {look.ci:.2g}, p {look.p:.2g}"
+            outcome = f"{'below' if look.p < nominal else 'not below'} {nominal:.2g}"
+            say(f"look at {session.num_seeds} seeds: {shown}, {outcome}")
+            if look.p < nominal:
+                return
 
-    start: int
-    most: int
-    nominal: float
+    def looks(self) -> list[Look]:
+        """Return the looks at the seeds that are done, up to the first that separates the rows."""
+        assert self.board is not None
+        rows = [row for name in self.rows for row in named_rows(self.board.rows, ":".join(name))]
+        sides, looks = [values_by_seed(row, [self.metric])[self.metric] for row in rows], list[Look]()
+        for num in range(self.design.start, min(map(len, sides)) + 1):
+            gaps = np.array([sides[0][seed] - sides[1][seed] for seed in range(num)])
+            looks.append(look_at(gaps[~np.isnan(gaps)], self.design.nominal))  # NaN: no mistakes
+            if looks[-1].p < self.design.nominal:
+                break
+        return looks
 
-
-@dataclass(frozen=True)
-class Look:
-    """The paired differences of the first n seeds.
-
-    Attributes:
-        n: differences with a value.
-        mean: of the differences.
-        ci: half-width of the repeated confidence interval: those of all looks hold together with 1 - level.
-        p: of the t-test, to be compared with the nominal level.
-    """
-
-    n: int
-    mean: float
-    ci: float
-    p: float
-
-
-@lru_cache
-def make_design(start: int, most: int, level: float = LEVEL) -> Design:
-    """Return the design with the nominal level for which equal rows are separated with probability `level`."""
-    if start == most:
-        return Design(start, most, level)
-    # Near the root, where both logarithms are nearly linear.
-    guess = math.log(level) - 0.55 * math.log(most - start + 1)
-    found = root_scalar(
-        lambda x: math.log(crossing(start, most, math.exp(x)) / level), x0=guess, x1=guess + 0.1, xtol=1e-5
-    )
-    return Design(start, most, math.exp(float(found.root)))
-
-
-def crossing(start: int, most: int, nominal: float) -> float:
-    """Return the probability that any look at equal rows has a p below the nominal level."""
-    limits = [_limit(n, nominal) for n in range(start, most + 1)]
-    stay = None  # as a function of u at a look that does not separate: that no later one does
-    for n in range(most - 1, start - 1, -1):
-        stay = _one_back(n, limits[n - start], limits[n + 1 - start], stay)
-    scale = math.asin(min(1.0, limits[0] / math.sqrt(start)))
-    density = np.cos(scale * _X) ** (start - 2) * math.exp(-betaln(0.5, (start - 1) / 2))
-    u = math.sqrt(start) * np.sin(scale * _X)
-    later = np.ones_like(u) if stay is None else stay(np.abs(u))
-    return 1.0 - float((_W * density * later).sum() * scale)
-
-
-def _limit(n: int, nominal: float) -> float:
-    """Return the |u| of n differences whose p is the nominal level."""
-    t = t_quantile(n - 1, 1 - nominal)
-    return math.sqrt(n * t * t / (n - 1 + t * t))
-
-
-def _one_back(n: int, limit: float, following: float, stay: CubicSpline | None) -> CubicSpline:
-    """Return the probability of no crossing after n, given u at n, from that after n + 1; both are even in u."""
-    u = np.linspace(0.0, limit, POINTS)[:, None]
-    # u' = sqrt(1 + u^2) sin(theta + phi) with tan(phi) = u: below the limit between two angles, and past a quarter turn
-    # again, where a large difference of either sign dominates.
-    phi = np.arctan(u)
-    edge = np.arcsin(np.minimum(1.0, following / np.sqrt(1.0 + u * u)))
-    far = min(math.pi / 2, FAR / math.sqrt(n))
-    total = np.zeros(POINTS)
-    for first, last in ((-edge, edge), (math.pi - edge, math.pi + edge)):
-        low, high = np.clip(first, phi - far, phi + far), np.clip(last, phi - far, phi + far)
-        if not (high > low).any():
-            continue
-        angle = (low + high) / 2 + (high - low) / 2 * _X
-        density = np.cos(angle - phi) ** (n - 1) * math.exp(-betaln(0.5, n / 2))
-        reached = np.abs(np.sqrt(1.0 + u * u) * np.sin(angle))
-        later = np.ones_like(reached) if stay is None else stay(np.minimum(reached, following))
-        total += (_W * density * later * (high - low) / 2).sum(axis=1)
-    return CubicSpline(u[:, 0], total)
-
-
-def look_at(differences: NDArray[np.float64], nominal: float) -> Look:
-    """Return the t-test of the differences [n] of the first seeds; without any variance, or with one value, p is 1.
-
-    Equal differences may be due to metrics that take few values, and a t-test says nothing of them.
-    """
-    n = len(differences)
-    if n < 2:
-        return Look(n, float(differences.sum()), 0.0, 1.0)
-    mean, error = float(differences.mean()), float(differences.std(ddof=1)) / math.sqrt(n)
-    width, flat = t_quantile(n - 1, 1 - nominal) * error, error <= 1e-12 * abs(mean)
-    return Look(n, mean, width, 1.0 if flat else two_sided_p(mean, error, n - 1))
-
-
-def adjusted_p(design: Design, looks: Sequence[Look]) -> float:
-    """Return the smallest level at which the design with these looks separates the rows at one of those made.
-
-    Below `LEVEL` exactly if one of them has a p below the nominal level: the repeated p-value of Jennison & Turnbull.
-    """
-    smallest = min(look.p for look in looks)
-    return crossing(design.start, design.most, smallest) if 0.0 < smallest < 1.0 else float(smallest)
+    def table(self, session: Session, mirror: Mirror | None) -> Table:
+        """Return a line per look, and what may be said after the last; the rows' leaderboard is written."""
+        super().table(session, mirror)
+        looks = self.looks()
+        lines = [
+            Line([Text(str(num)), Interval(look.mean, look.ci, 4, signed=True), Number(look.p, ".2g")])
+            for num, look in enumerate(looks, self.design.start)
+        ]
+        content = {"rows": self.names, "metric": self.metric, **asdict(self.design), "looks": list(map(asdict, looks))}
+        notes = [
+            conclusion(self.design, looks, self.names, self.metric),
+            f"A look separates the rows if its p is below {self.design.nominal:.2g}.",
+        ]
+        title = f"{self.names[0]} minus {self.names[1]}"
+        return Table(title, ("Seeds", "Difference", "p"), lines, notes=notes, content=content)

@@ -11,12 +11,12 @@ import torch
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import column_of
+from hierbench.leaderboard.group_sequential import LEVEL, conclusion, crossing, look_at, make_design
 from hierbench.leaderboard.paired import difference, holm
 from hierbench.leaderboard.power import Effect, effect_of_values, effects_of, plan, power_of, seeds_needed
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.metrics import compute_metrics, hops, known_metrics, selective
 from hierbench.metrics import registry as registry_module
-from hierbench.studies.separation import LEVEL, conclusion, crossing, look_at, make_design
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 STATISTICS, SEEDS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "seeds", "metrics"))

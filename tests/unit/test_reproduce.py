@@ -70,7 +70,7 @@ def test_a_request_plans_the_ids_of_a_row(shapes, method, kind, overrides, proto
     specs = specs_of(shapes, method, kind, overrides, protocol)
     others = ["methods.descendant_softmax.lr.transform=0.5", *overrides]
     row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != method))
-    options = options_of(request_of(others, protocol), "shapes", 1, row, {})
+    options = options_of(request_of(others, protocol), "shapes", 2, row, {})
     check_plan(planned(options, next(iter(row.values()))), specs)
     assert (options.methods, options.types, options.seeds) == (method, kind, 2)
     assert list(options.overrides)[: len(overrides)] == overrides
@@ -81,22 +81,22 @@ def test_what_was_tuned_then_is_set(shapes):
     recorded = {f"{name}:{kind}": params for (name, kind), params in tuned.items()}
     specs = specs_of(shapes, "crm", "type-II", tuned=tuned)
     row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != "crm"))
-    options = options_of(request_of(tuned=recorded), "shapes", 1, row, {})
+    options = options_of(request_of(tuned=recorded), "shapes", 2, row, {})
     assert options.overrides[0] == "methods.ce.lr.classifier=0.25" and "alpha" not in str(options.overrides)
     check_plan(planned(options, next(iter(row.values()))), specs)
 
 
 def test_the_settings_of_what_is_not_planned_are_named(shapes):
     specs = specs_of(shapes, "ce", "type-I")
-    options = options_of(request_of(["train.epochs=3"]), "shapes", 1, specs, {})
+    options = options_of(request_of(["train.epochs=3"]), "shapes", 2, specs, {})
     spec = next(iter(specs.values()))
     with pytest.raises(UserError, match=r"another run in place of ce type-I seed 0: train.epochs was 10 and is 3 here"):
         check_plan(planned(options, spec), specs)
     other = changed(spec, method__code="0" * 64)
     with pytest.raises(UserError, match=r"method.code was 000"):
-        check_plan(planned(options_of(request_of(), "shapes", 1, specs, {}), other), {other.id: other})
+        check_plan(planned(options_of(request_of(), "shapes", 2, specs, {}), other), {other.id: other})
     with pytest.raises(UserError, match="does not plan ce type-I seed 1 here"):
-        check_plan(planned(options_of(request_of(), "shapes", 0, specs, {}), spec), specs)
+        check_plan(planned(options_of(request_of(), "shapes", 1, specs, {}), spec), specs)
 
 
 def test_settings_survive_as_options():

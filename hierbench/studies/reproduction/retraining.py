@@ -83,42 +83,45 @@ def is_close(name: str, recorded: float | None, new: float | None, num: int) -> 
     return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
 
 
-def train_again(
-    checks: Sequence[RunCheck], num: int, data_dir: Path, asked: Device, weights: Path | None = None
-) -> None:
-    """Train `num` runs, drawn at random, again, and write down what came out.
+def recorded_threads(record: Record) -> int | None:
+    """Return the threads that a run on a CPU computed with, as results are rounded as their number says."""
+    threads = record.environment.get("threads") if record.environment.get("device") == "cpu" else None
+    return threads if type(threads) is int and threads > 0 else None
 
-    For a re-ranked run its bases are trained again, compared like runs that were drawn, and re-ranked.
+
+def train_again(
+    checks: Sequence[RunCheck], num: int, data_dir: Path, device: Device, weights: Path | None = None
+) -> None:
+    """Train `num` runs, drawn at random, and their bases again in a temporary folder, and write down what came out.
 
     Only runs that are not rejected are drawn, and of installed methods whose code is the one that ran: code that came
-    with a record is never run. Runs that cannot be trained here keep their verdict, and a note says why.
+    with a record is never run. Runs that cannot be trained here keep their state, and a note says why.
 
     Raises:
         UserError: there is no such run, or no such device.
     """
-    methods, device = InstalledMethods(), choose_device(asked)
-    by_id = {check.id: check for check in checks}
-    fit = [check for check in checks if _may_train(check, by_id, methods, data_dir)]
-    if not fit:
+    methods, check_by_id = InstalledMethods(), {check.id: check for check in checks}
+    trainable = [check for check in checks if _may_train(check, check_by_id, methods, data_dir)]
+    setting = Setting(runs=Path(), data_dir=data_dir.resolve(), device=choose_device(device), weights=weights)
+    if not trainable:
         raise UserError(
             "--retrain: no run can be trained again here: of installed methods with the code that ran, their data "
             f"prepared in {data_dir}"
         )
-    drawn = random.SystemRandom().sample(fit, min(num, len(fit)))
-    ids = dict.fromkeys(run_id for check in drawn for run_id in (*check.record.bases, check.id))
+    drawn = random.SystemRandom().sample(trainable, min(num, len(trainable)))
     with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
-        setting = Setting(runs=Path(folder), data_dir=data_dir.resolve(), device=device, weights=weights)
-        for check in map(by_id.__getitem__, ids):
-            _train(check, by_id, methods, setting)
+        for run_id in dict.fromkeys(run_id for check in drawn for run_id in (*check.record.bases, check.id)):
+            _train(check_by_id[run_id], check_by_id, methods, replace(setting, runs=Path(folder)))
 
 
-def _may_train(check: RunCheck, by_id: Mapping[str, RunCheck], methods: InstalledMethods, data_dir: Path) -> bool:
+def _may_train(check: RunCheck, check_by_id: Mapping[str, RunCheck], methods: InstalledMethods, data_dir: Path) -> bool:
     spec = check.record.spec
-    if spec is None or not check.is_tested or check.rejected:
+    if spec is None or not check.is_tested or check.rejected or spec.code != CODE_VERSION:
         return False
-    if spec.code != CODE_VERSION or methods.that_ran(spec) is None:
-        return False
-    if not all(base in by_id and _may_train(by_id[base], by_id, methods, data_dir) for base in spec.bases):
+    bases = [check_by_id.get(base) for base in spec.bases]
+    if methods.that_ran(spec) is None or not all(
+        base is not None and _may_train(base, check_by_id, methods, data_dir) for base in bases
+    ):
         return False
     try:
         prepared = find_of(spec.dataset, data_dir)
@@ -127,32 +130,31 @@ def _may_train(check: RunCheck, by_id: Mapping[str, RunCheck], methods: Installe
     return prepared is not None and prepared.digest == spec.dataset.digest
 
 
-def _train(check: RunCheck, by_id: Mapping[str, RunCheck], methods: InstalledMethods, setting: Setting) -> None:
+def _train(check: RunCheck, check_by_id: Mapping[str, RunCheck], methods: InstalledMethods, setting: Setting) -> None:
     """Train or re-rank a run, and write down how the result compares."""
-    record, spec = check.record, check.record.job
-    found, *bases = filter(None, map(methods.that_ran, [spec, *(by_id[run_id].record.job for run_id in spec.bases)]))
+    spec, specs = check.record.job, [check_by_id[run_id].record.job for run_id in (check.id, *check.record.bases)]
+    method, *bases = filter(None, map(methods.that_ran, specs))
     try:
-        weights = (
-            None if spec.weights is None else find_weights(spec.model, setting.data_dir / "weights", setting.weights)
-        )
+        folder = setting.data_dir / "weights"
+        weights = None if spec.weights is None else find_weights(spec.model, folder, setting.weights)
     except UserError as error:
         check.note(f"not trained again: {error}")
         return
-    threads = record.environment.get("threads")  # on a CPU, results are rounded as their number says
-    recorded = record.environment.get("device") == "cpu" and type(threads) is int and threads > 0
-    setting = replace(setting, threads=threads if recorded else None, weights=weights)
-    job = Job(spec, found, bases=tuple(bases))
+    setting = replace(setting, threads=recorded_threads(check.record), weights=weights)
+    job = Job(spec, method, bases=tuple(bases))
     with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
         outcome = execute(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
     if outcome.state != "done":
         check.note(f"not trained again: {outcome.error or outcome.state}")
         return
-    compared = compare_runs(record, read_record(setting.runs / job.id))
-    where = "in the same environment" if compared.same else "in another environment"
-    if compared.verdict == "differs":
-        odd = [f"{name} is {old}, trained again {new}" for name, (old, new) in compared.metrics.items() if old != new]
-        check.reject(f"trained again {where}: {'; '.join(odd) or 'its predictions are not bitwise the same'}")
+    repetition = compare_runs(check.record, read_record(setting.runs / job.id))
+    place = f"in {'the same' if repetition.same else 'another'} environment"
+    if repetition.verdict == "differs":
+        values = [
+            f"{name} is {old}, trained again {new}" for name, (old, new) in repetition.metrics.items() if old != new
+        ]
+        check.reject(f"trained again {place}: {'; '.join(values) or 'its predictions are not bitwise the same'}")
         return
     check.confirm(State.RETRAINED)
-    same = "bitwise the same" if compared.verdict == "bitwise" else f"{where}: within tolerance, not bitwise"
-    check.note(f"trained again{':' if compared.verdict == 'bitwise' else ''} {same}")
+    close = f"trained again {place}: within tolerance, not bitwise"
+    check.note("trained again: bitwise the same" if repetition.verdict == "bitwise" else close)
