@@ -1,9 +1,10 @@
 """The rows that runs make: their seeds, environments and tuning budgets; nothing is computed from predictions."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
+from hierbench.leaderboard.rows import groups, runs_by_row
 from hierbench.runs.findings import NOT_FINISHED, Finding
 from hierbench.runs.record import Record, Records
 from hierbench.runs.state import State
@@ -18,7 +19,7 @@ def check_rows(records: Iterable[Record], known: Records, ablated: Container[str
     `known` are all runs of their folder, which say what was asked for. Rows of the ids `ablated` are compared among
     themselves; in a received folder there are none, as its requests would say which.
     """
-    rows = groups([one for one in records if one.spec is not None and one.spec.split == "test"], lambda one: one.row)
+    rows = runs_by_row(record for record in records if record.spec is not None and record.spec.split == "test")
     findings = [_check_row(row, known) for row in rows]
     for table in groups(
         list(zip(rows, findings, strict=True)), lambda one: (one[0][0].comparison, one[0][0].id in ablated)
@@ -30,14 +31,6 @@ def check_rows(records: Iterable[Record], known: Records, ablated: Container[str
 def rejected_rows(rows: Sequence[Finding]) -> frozenset[str]:
     """Return the ids of the runs of rows that are rejected as such."""
     return frozenset(run_id for row in rows if row.rejected for run_id in row.runs)
-
-
-def groups(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
-    """Return the items that share a key together, in the order of their first."""
-    found: dict[Hashable, list[Any]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return list(found.values())
 
 
 def _check_row(row: Sequence[Record], known: Records) -> Finding:

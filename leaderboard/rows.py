@@ -2,14 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.record import Record, Records, differing_params
 from hierbench.runs.state import State, weakest
 from hierbench.utils.text import one_line
+
+Item = TypeVar("Item")
 
 
 def state_of(ids: Sequence[str], records: Records) -> State | None:
@@ -35,6 +37,19 @@ def cells_of(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, C
     return {name: summarise(of_metric, ddof) for name, of_metric in values.items()}
 
 
+def groups(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """Return the items that share a key together, in the order of their first."""
+    items_by_key: dict[Hashable, list[Item]] = {}
+    for item in items:
+        items_by_key.setdefault(key(item), []).append(item)
+    return list(items_by_key.values())
+
+
+def runs_by_row(records: Iterable[Record]) -> list[list[Record]]:
+    """Return the runs of each row together: those whose specs differ in their seed alone."""
+    return groups(records, lambda record: record.row)
+
+
 def rows_of(records: Sequence[Record], known: Records) -> list[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
@@ -45,27 +60,26 @@ def rows_of(records: Sequence[Record], known: Records) -> list[Row]:
         records: runs that may be ranked together.
         known: all runs of their folder, which say how these were tuned.
     """
-    groups: dict[tuple[str, str, str], dict[int, Record]] = {}
-    for record in records:
-        spec = record.job
-        seeds = groups.setdefault((spec.type, spec.method.name, record.row), {})
-        if record.done or spec.seed not in seeds:
-            seeds[spec.seed] = record
     rows: list[Row] = []
-    variants = Counter((feature_type, method) for feature_type, method, _ in groups)
+    grouped = runs_by_row(records)
+    variants = Counter((runs[0].job.type, runs[0].job.method.name) for runs in grouped)
     differing = differing_params(records)
-    for (feature_type, method, _), group in groups.items():
-        runs = [group[seed] for seed in sorted(group)]
+    for of_row in grouped:
+        run_by_seed: dict[int, Record] = {}
+        for record in of_row:
+            if record.done or record.job.seed not in run_by_seed:
+                run_by_seed[record.job.seed] = record
+        runs = [run_by_seed[seed] for seed in sorted(run_by_seed)]
         finished = {record.job.seed: record for record in runs if record.done}
         spec, results = runs[0].job, [record.metrics for record in finished.values()]
-        title = one_line(next((record.title for record in finished.values()), method))
-        if variants[feature_type, method] > 1:
+        title = one_line(next((record.title for record in finished.values()), spec.method.name))
+        if variants[spec.type, spec.method.name] > 1:
             every = ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
             title = one_line(f"{title} ({differing.get(runs[0].id, every)})")
         ids = tuple(record.id for record in runs)
         row = Row(
-            type=feature_type,
-            method=method,
+            type=spec.type,
+            method=spec.method.name,
             title=title,
             n=len(finished),
             planned=len(runs),

@@ -9,7 +9,7 @@ from typing import Any
 
 from hierbench.config.recipe import images_of, recipe_names, shipped_recipe
 from hierbench.config.sections import Expected
-from hierbench.leaderboard.row_checks import groups
+from hierbench.leaderboard.rows import groups
 from hierbench.runs.findings import TARGETS_ALONE, TARGETS_KNOWN
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.run_check import RunCheck
