@@ -64,14 +64,14 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
         raise unknown_name("ablation of the paper for dataset", dataset, ["all", *names])
     tables = []
     for name in names if dataset == "all" else [dataset]:
-        own = [(line, cells) for line, cells in lines if line["dataset"] == name]
+        own_lines = [(line, cells) for line, cells in lines if line["dataset"] == name]
         rows = []
         for variant in VARIANTS:
-            marks = {part: str(int(there)) for part, there in variant.parts.items()}
-            ((model, cells),) = [(line["model"], cells) for line, cells in own if marks.items() <= line.items()]
+            marks = {part: str(int(is_used)) for part, is_used in variant.parts.items()}
+            ((model, cells),) = [(line["model"], cells) for line, cells in own_lines if marks.items() <= line.items()]
             rows.append(Row(variant.type, variant.method, model, PAPER_RUNS, PAPER_RUNS, cells))
         board = Board(name, PUBLISHED, paper_distance(name), tuple(rows))
-        tables.append((own[0][0]["title"], with_best_means(board)))
+        tables.append((own_lines[0][0]["title"], with_best_means(board)))
     return tables
 
 
@@ -89,7 +89,7 @@ def ablation_of(board: Board, backbone: str, ids: Sequence[Sequence[str]]) -> Bo
 def ablation_table(tables: Sequence[Ablation]) -> Table:
     """Return the variants of each dataset with their parts."""
     columns = [column for column in PAPER if any(column in board.shown for _, board in tables)]
-    found = [
+    entries = [
         (title, board, variant, row)
         for title, board in tables
         for variant, row in zip(VARIANTS, board.rows, strict=True)
@@ -102,11 +102,11 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
                 [
                     Text(title),
                     Text(row.title, small=f"{seeds(row)} runs" if row.n < row.planned else ""),
-                    *(CHECK if there else CROSS for there in variant.parts.values()),
+                    *(CHECK if is_used else CROSS for is_used in variant.parts.values()),
                     *(cell_of(row, column, printed=board.protocol == PUBLISHED) for column in columns),
                 ]
             )
-            for title, board, variant, row in found
+            for title, board, variant, row in entries
         ],
         notes=[
             "L_CE: cross-entropy loss. T: transformation, type-II instead of type-I (the star). HAF: classifier fixed "
@@ -121,12 +121,12 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
             {
                 "dataset": board.dataset,
                 "model": row.title,
-                **{part: int(there) for part, there in variant.parts.items()},
+                **{part: int(is_used) for part, is_used in variant.parts.items()},
                 "n": row.n,
                 "planned": row.planned,
                 **metric_columns(row, [column.name for column in columns]),
             }
-            for _, board, variant, row in found
+            for _, board, variant, row in entries
         ],
         content={
             "protocol": tables[0][1].protocol,
@@ -143,7 +143,7 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
                     "metrics": {name: _cell_content(cell) for name, cell in row.metrics.items()},
                     "runs": row.runs,
                 }
-                for _, board, variant, row in found
+                for _, board, variant, row in entries
             ],
         },
     )

@@ -21,10 +21,10 @@ class NoRunsError(UserError):
 def tested_runs(name: str, records: Records, ids: Sequence[str] | None) -> list[Record]:
     """Return the runs of a dataset that have test results; without `ids` not those of an ablation alone."""
     ablated = records.ablated
-    found = records if ids is None else [record for run_id in ids if (record := records.get(run_id)) is not None]
+    candidates = records if ids is None else [record for run_id in ids if (record := records.get(run_id)) is not None]
     return [
         record
-        for record in found
+        for record in candidates
         if record.spec is not None and record.spec.dataset.name == name and record.spec.split == "test"
         if ids is not None or record.id not in ablated
     ]
@@ -34,9 +34,9 @@ def no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRuns
     """Return the error that says how to make runs of a dataset."""
     name = dataset_name(dataset)
     if name == dataset and name not in recipe_names():
-        there = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
+        datasets = {one_line(record.spec.dataset.name) for record in records if record.spec is not None}
         absent = "" if records.root.is_dir() else f"; no folder {records.root}, whose datasets would be known too"
-        return NoRunsError(f"{unknown_name('recipe', dataset, there.union(recipe_names()))}{absent}")
+        return NoRunsError(f"{unknown_name('recipe', dataset, datasets.union(recipe_names()))}{absent}")
     which, option = (f" under protocol {protocol}", f" --protocol {protocol}") if protocol else ("", "")
     command = f"run: hierbench run --methods paper --dataset {dataset}{option}{folder_options(records.root)}"
     if not records.root.is_dir():
@@ -45,7 +45,7 @@ def no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRuns
 
 
 def choose(
-    records: Sequence[Record], requests: Sequence[Request], wanted: str | None = None
+    records: Sequence[Record], requests: Sequence[Request], wanted_id: str | None = None
 ) -> tuple[list[Record], Record, str]:
     """Return the runs of a table: all that are comparable with the last one that a comparison asked for and has ended.
 
@@ -54,7 +54,7 @@ def choose(
     Args:
         records: of one dataset; one or more.
         requests: of their folder, oldest first.
-        wanted: the beginning of a request's id, which counts as the last one; None for the last.
+        wanted_id: the beginning of a request's id, which counts as the last one; None for the last.
 
     Returns:
         The runs in the order of asking, the one whose settings the table has, and a line on what is left out, "" where
@@ -63,25 +63,25 @@ def choose(
     Raises:
         UserError: there is no such request, or several.
     """
-    known, started = {record.id: record for record in records}, {record.id: record.started for record in records}
-    asked = _comparisons(known, requests)
-    one = None if wanted is None else _find(wanted, asked)
-    if one is not None:
-        asked = [*(request for request in asked if request is not one), one]
-    in_order = [known[run_id] for run_id in oldest_first(known, asked, started)]
-    shown = in_order if one is None else [known[run_id] for run_id in one.ids if run_id in known]
+    record_by_id, started = {record.id: record for record in records}, {record.id: record.started for record in records}
+    comparisons = _comparisons(record_by_id, requests)
+    chosen = None if wanted_id is None else _find(wanted_id, comparisons)
+    if chosen is not None:
+        comparisons = [*(request for request in comparisons if request is not chosen), chosen]
+    in_order = [record_by_id[run_id] for run_id in oldest_first(record_by_id, comparisons, started)]
+    shown = in_order if chosen is None else [record_by_id[run_id] for run_id in chosen.ids if run_id in record_by_id]
     newest = newest_of(shown)
-    left = [
+    left_out = [
         record
         for record in in_order
         if record.done and record.comparison != newest.comparison and record.job.protocol == newest.job.protocol
     ]
-    return comparable(in_order, newest), newest, _line(left, asked)
+    return comparable(in_order, newest), newest, _line(left_out, comparisons)
 
 
 def newest_of(records: Sequence[Record]) -> Record:
     """Return the last that is finished, or the last."""
-    return next((one for one in reversed(records) if one.done), records[-1])
+    return next((record for record in reversed(records) if record.done), records[-1])
 
 
 def comparable(records: Sequence[Record], newest: Record, *, with_bases: bool = True) -> list[Record]:
@@ -90,35 +90,36 @@ def comparable(records: Sequence[Record], newest: Record, *, with_bases: bool = 
     Code may differ between methods, learning rates between the types of a method; within one, the last counts.
     Re-ranked runs have the learning rates of their first base.
     """
-    found = [one for one in records if one.comparison == newest.comparison]
-    rates = {(one.job.method.name, one.job.type): one.job.train.lr for one in found}
-    code = {one.job.method.name: (one.job.method.version, one.job.method.code) for one in found}
-    found = [
-        one
-        for one in found
-        if one.job.train.lr == rates[one.job.method.name, one.job.type]
-        and (one.job.method.version, one.job.method.code) == code[one.job.method.name]
+    same_comparison = [record for record in records if record.comparison == newest.comparison]
+    rates = {(record.job.method.name, record.job.type): record.job.train.lr for record in same_comparison}
+    code = {record.job.method.name: (record.job.method.version, record.job.method.code) for record in same_comparison}
+    same_comparison = [
+        record
+        for record in same_comparison
+        if record.job.train.lr == rates[record.job.method.name, record.job.type]
+        and (record.job.method.version, record.job.method.code) == code[record.job.method.name]
     ]
-    ids = {one.id for one in found}
-    return [one for one in found if not with_bases or ids.issuperset(one.bases)]
+    ids = {record.id for record in same_comparison}
+    return [record for record in same_comparison if not with_bases or ids.issuperset(record.bases)]
 
 
-def _comparisons(known: Mapping[str, Record], requests: Sequence[Request]) -> list[Request]:
+def _comparisons(record_by_id: Mapping[str, Record], requests: Sequence[Request]) -> list[Request]:
     """Return the comparisons that name these runs, after one for each settings of the runs that none names."""
-    recorded = [one for one in requests if one.kind == "comparison" and not known.keys().isdisjoint(one.ids)]
-    named = {run_id for one in recorded for run_id in one.ids}
+    comparisons = (request for request in requests if request.kind == "comparison")
+    recorded = [request for request in comparisons if not record_by_id.keys().isdisjoint(request.ids)]
+    named = {run_id for request in recorded for run_id in request.ids}
     groups: dict[str, list[str]] = {}
-    started = {run_id: record.started for run_id, record in known.items()}
-    unnamed = oldest_first((run_id for run_id in known if run_id not in named), (), started)
+    started = {run_id: record.started for run_id, record in record_by_id.items()}
+    unnamed = oldest_first((run_id for run_id in record_by_id if run_id not in named), (), started)
     for run_id in unnamed:
-        groups.setdefault(known[run_id].comparison, []).append(run_id)
+        groups.setdefault(record_by_id[run_id].comparison, []).append(run_id)
     place = {run_id: number for number, run_id in enumerate(unnamed)}
     implied = [
         Request(
             id=comparison[:ID_DIGITS],
             kind="comparison",
-            dataset=known[ids[0]].job.dataset.name,
-            options={"methods": ",".join(dict.fromkeys(known[run_id].job.method.name for run_id in ids))},
+            dataset=record_by_id[ids[0]].job.dataset.name,
+            options={"methods": ",".join(dict.fromkeys(record_by_id[run_id].job.method.name for run_id in ids))},
             ids=tuple(ids),
         )
         for comparison, ids in sorted(groups.items(), key=lambda group: place[group[1][-1]])
@@ -126,23 +127,24 @@ def _comparisons(known: Mapping[str, Record], requests: Sequence[Request]) -> li
     return [*implied, *recorded]
 
 
-def _find(wanted: str, asked: Sequence[Request]) -> Request:
-    found = [one for one in asked if wanted and one.id.startswith(wanted)]
-    if len(found) == 1:
-        return found[0]
-    there = "; ".join(one.line for one in (found or asked)[: -LISTED - 1 : -1])
-    dataset = one_line(asked[0].dataset, 60)
-    what = f"{len(found)} comparisons of" if found else "no comparison of"
-    raise UserError(f"--request {wanted}: {what} {dataset} here with such an id; there are {there}")
+def _find(wanted_id: str, requests: Sequence[Request]) -> Request:
+    matches = [request for request in requests if wanted_id and request.id.startswith(wanted_id)]
+    if len(matches) == 1:
+        return matches[0]
+    choices = "; ".join(request.line for request in (matches or requests)[: -LISTED - 1 : -1])
+    dataset = one_line(requests[0].dataset, 60)
+    problem = f"{len(matches)} comparisons of" if matches else "no comparison of"
+    raise UserError(f"--request {wanted_id}: {problem} {dataset} here with such an id; there are {choices}")
 
 
-def _line(left: Sequence[Record], asked: Sequence[Request]) -> str:
+def _line(left_out: Sequence[Record], requests: Sequence[Request]) -> str:
     """Return how many finished runs a table leaves out, and the requests that show them, the last first."""
-    if not left:
+    if not left_out:
         return ""
-    number = {run_id: number for number, one in enumerate(asked) for run_id in one.ids}
-    last = {record.comparison: number[record.id] for record in left}  # of each settings
-    ids = [asked[number].id for number in sorted(set(last.values()), reverse=True)]
-    digits = next(n for n in range(SHOWN_DIGITS, ID_DIGITS + 1) if len({one.id[:n] for one in asked}) == len(asked))
+    number = {run_id: number for number, request in enumerate(requests) for run_id in request.ids}
+    last = {record.comparison: number[record.id] for record in left_out}  # of each settings
+    ids = [requests[number].id for number in sorted(set(last.values()), reverse=True)]
+    lengths = range(SHOWN_DIGITS, ID_DIGITS + 1)
+    digits = next(n for n in lengths if len({request.id[:n] for request in requests}) == len(requests))
     ways = " or ".join(f"--request {request_id[:digits]}" for request_id in ids[:LISTED])
-    return f"{len(left)} {OTHER_SETTINGS}: {ways} shows them"
+    return f"{len(left_out)} {OTHER_SETTINGS}: {ways} shows them"

@@ -93,18 +93,18 @@ class Board(BoardData):
         protocols = sorted({record.job.protocol for record in tested})
         if ids is not None and len(protocols) > 1:
             raise UserError(f"runs of {name} under two protocols ({', '.join(protocols)}) are never ranked together")
-        found = [record for record in tested if protocol in (None, record.job.protocol)]
-        if not found:
+        same_protocol = [record for record in tested if protocol in (None, record.job.protocol)]
+        if not same_protocol:
             alone = scored and ids is None and protocol is None and request is None
             rows, data, remarks = scored_rows(name, records, None) if alone else ([], None, [])
             if not rows or data is None:
                 raise no_runs(dataset, records, protocol)
             ranked, _ = rank(rows)
             remarks += _remark_on_two(rows)
-            said = evidence_of(rows, records)
+            evidence = evidence_of(rows, records)
             remark, file = "; ".join(remarks), dataset if dataset != name else ""
-            return cls(name, SCORED, data.distance, ranked, remark, evidence=said, records=records, file=file)
-        board = cls._of_runs(dataset, records, ids, found, protocols, request)
+            return cls(name, SCORED, data.distance, ranked, remark, evidence=evidence, records=records, file=file)
+        board = cls._of_runs(dataset, records, ids, same_protocol, protocols, request)
         if ids is not None or not scored:
             return board
         more, _, remarks = scored_rows(name, records, records[board.rows[0].runs[0]].job)
@@ -118,31 +118,31 @@ class Board(BoardData):
         dataset: str,
         records: Records,
         ids: Sequence[str] | None,
-        found: list[Record],
+        candidates: list[Record],
         protocols: Sequence[str],
         request: str | None,
     ) -> Board:
         name = dataset_name(dataset)
         if ids is None:
-            found, last, left = choose(found, records.requests, request)
+            candidates, last, left_out_note = choose(candidates, records.requests, request)
         else:
-            last, left = newest_of(found), ""
-            found = comparable(found, last, with_bases=False)
+            last, left_out_note = newest_of(candidates), ""
+            candidates = comparable(candidates, last, with_bases=False)
         newest = last.job
-        if not found:
+        if not candidates:
             raise UserError(
                 f"the re-ranked runs of {name} in {records.root} have lost their bases; run the command again"
             )
-        rows = rows_of(found, records)
+        rows = rows_of(candidates, records)
         if ids is None:  # a base that is no method of its own is no row of its own
             rows = [row for row in rows if not row.method.startswith("_")] or rows
         planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
         ranked, seeds = rank(rows, planned)
-        remarks = remarks_on(dataset, newest, found, recipe_of(dataset, newest.protocol), records)
-        remarks += sorted({record.remark for record in found if record.done} - {""})
+        remarks = remarks_on(dataset, newest, candidates, recipe_of(dataset, newest.protocol), records)
+        remarks += sorted({record.remark for record in candidates if record.done} - {""})
         if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
             remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
-        remarks += [left] if left else []
+        remarks += [left_out_note] if left_out_note else []
         if planned is not None and len(seeds) < planned:
             remarks.append(f"the recipe plans {planned} seeds")
         remarks += _remark_on_two(rows)

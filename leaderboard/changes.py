@@ -34,8 +34,9 @@ def spec_changes(old: Row, old_records: Records, new: Row, new_records: Records)
     if old.scored or new.scored:
         return []
     sides = [finished_runs(row, records) for row, records in ((old, old_records), (new, new_records))]
-    one, other = (_shared_settings(runs[0].content) | _environment(runs) if runs else {} for runs in sides)
-    return [Change(key, value_text(one.get(key)), value_text(other.get(key))) for key in different_keys(one, other)]
+    old_values, new_values = (_shared_settings(runs[0].content) | _environment(runs) if runs else {} for runs in sides)
+    keys = different_keys(old_values, new_values)
+    return [Change(key, value_text(old_values.get(key)), value_text(new_values.get(key))) for key in keys]
 
 
 def different_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -63,12 +64,13 @@ def _shared_settings(content: dict[str, Any]) -> dict[str, Any]:
 
 def _environment(runs: Sequence[Record]) -> dict[str, Any]:
     """Return the software and hardware of a row's runs as {key: values}; nothing where a record has none."""
-    found: dict[str, set[str]] = {}
+    values_by_key: dict[str, set[str]] = {}
     for run in runs:
         for name in ENVIRONMENT:
             if name in run.environment:
-                found.setdefault(f"environment.{name}", set()).add(one_line(str(run.environment[name]), LONGEST))
-    return {name: " / ".join(sorted(values)) for name, values in found.items()}
+                value = one_line(str(run.environment[name]), LONGEST)
+                values_by_key.setdefault(f"environment.{name}", set()).add(value)
+    return {name: " / ".join(sorted(values)) for name, values in values_by_key.items()}
 
 
 def value_text(value: Any) -> str:

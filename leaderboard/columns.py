@@ -47,10 +47,10 @@ PAPER = tuple(map(column_of, registry.PAPER))
 PAPER_BY_NAME = {column.name: column for column in PAPER}
 
 
-def asked_columns(text: str | None, what: str = "--metrics") -> tuple[Column, ...]:
+def asked_columns(text: str | None, option: str = "--metrics") -> tuple[Column, ...]:
     """Return the columns of --metrics: names choose them, names that begin with + are added to the paper's.
 
-    Without the option they are the paper's. Each is shown once, in the order of the option. `what` begins errors.
+    Without the option they are the paper's. Each is shown once, in the order of the option. `option` begins errors.
 
     Raises:
         UserError: an unknown name, with the nearest one; no name at all; or a + before some names only.
@@ -59,12 +59,12 @@ def asked_columns(text: str | None, what: str = "--metrics") -> tuple[Column, ..
         return PAPER
     names = [name.strip() for name in text.split(",")]
     if not all(name.removeprefix("+").strip() for name in names):
-        raise UserError(f"{what} {text!r}: give names separated by commas, as in hf_macro,ece or +hf_macro,+ece")
+        raise UserError(f"{option} {text!r}: give names separated by commas, as in hf_macro,ece or +hf_macro,+ece")
     adds = {name.startswith("+") for name in names}
     if len(adds) > 1:
-        raise UserError(f"{what} {text}: put + before all names to add columns to the paper's, or before none")
-    found = [column_of(name.removeprefix("+").strip()) for name in names]
-    return tuple(dict.fromkeys([*(PAPER if adds == {True} else ()), *found]))
+        raise UserError(f"{option} {text}: put + before all names to add columns to the paper's, or before none")
+    columns = [column_of(name.removeprefix("+").strip()) for name in names]
+    return tuple(dict.fromkeys([*(PAPER if adds == {True} else ()), *columns]))
 
 
 def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:

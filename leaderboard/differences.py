@@ -97,22 +97,22 @@ def compare_rows(board: BoardData, reference: str, others: Sequence[str] = ()) -
     board.refuse_scored([reference, *others])
     pairs = matched_rows(rows, reference, others)
     names = [column.name for column in board.columns]
-    found = adjusted([differences(row, base, names) for row, base in pairs])
+    adjusted_differences = adjusted([differences(row, base, names) for row, base in pairs])
     if reference == BASELINE and not others and board.tests:
-        found = [
+        adjusted_differences = [
             {name: board.tests.get((id(row), name), replace(gap, p_holm=float("nan"))) for name, gap in of_pair.items()}
-            for (row, _), of_pair in zip(pairs, found, strict=True)
+            for (row, _), of_pair in zip(pairs, adjusted_differences, strict=True)
         ]
-    if not any(found):
+    if not any(adjusted_differences):
         sides = " and ".join(f"{_num_seeds(row, names)} of {row.method}:{row.type}" for row in reversed(pairs[0]))
         raise UserError(f"differences need two seeds of each row with a value; there are {sides}")
     return [
         Comparison(row, base, of_pair, tuple(spec_changes(base, board.records, row, board.records)))
-        for (row, base), of_pair in zip(pairs, found, strict=True)
+        for (row, base), of_pair in zip(pairs, adjusted_differences, strict=True)
     ]
 
 
 def _num_seeds(row: Row, names: Sequence[str]) -> int:
     """Return how many seeds of a row have a value, in the column where most have."""
-    found = values_by_seed(row, names).values()
-    return max((len(known_values(values)) for values in found), default=0)
+    values = values_by_seed(row, names).values()
+    return max((len(known_values(values)) for values in values), default=0)

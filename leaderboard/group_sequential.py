@@ -70,10 +70,10 @@ def make_design(start: int, most: int, level: float = LEVEL) -> Design:
         return Design(start, most, level)
     # Near the root, where both logarithms are nearly linear.
     guess = math.log(level) - 0.55 * math.log(most - start + 1)
-    found = root_scalar(
+    solution = root_scalar(
         lambda x: math.log(crossing(start, most, math.exp(x)) / level), x0=guess, x1=guess + 0.1, xtol=1e-5
     )
-    return Design(start, most, math.exp(float(found.root)))
+    return Design(start, most, math.exp(float(solution.root)))
 
 
 def crossing(start: int, most: int, nominal: float) -> float:

@@ -37,8 +37,9 @@ class Difference(Closed):
     ) -> bool:
         """Whether it makes a published cell differ from ours; with a run's spec, the recorded setting decides."""
         names = {method, BASES.get(method, method)}
-        own = ((dataset, self.datasets), (feature_type, self.types), (metric, self.metrics))
-        if any(known and name not in known for name, known in own) or (self.methods and names.isdisjoint(self.methods)):
+        conditions = ((dataset, self.datasets), (feature_type, self.types), (metric, self.metrics))
+        is_other = any(accepted and name not in accepted for name, accepted in conditions)
+        if is_other or (self.methods and names.isdisjoint(self.methods)):
             return False
         if self.key and spec is not None:
             value = recorded(spec, self.key)
@@ -86,7 +87,8 @@ class Ledger:
 def known_differences() -> list[Difference]:
     """Return the entries of differences.toml, by row."""
     text = (resources.files("hierbench.leaderboard") / "differences.toml").read_text(encoding="utf-8")
-    return sorted(map(Difference.model_validate, tomllib.loads(text)["difference"]), key=lambda known: known.row)
+    entries = map(Difference.model_validate, tomllib.loads(text)["difference"])
+    return sorted(entries, key=lambda difference: difference.row)
 
 
 def build_ledger(ours: Board, published: Board) -> Ledger:
@@ -94,7 +96,7 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
 
     Of several variants of a method, only those with the recipe's hyperparameters are compared with the published row.
     """
-    known, recipe = known_differences(), recipe_of(ours.dataset, ours.protocol)
+    known_entries, recipe = known_differences(), recipe_of(ours.dataset, ours.protocol)
     printed = {(row.type, row.method): row for row in published.rows}
     variants = Counter((row.type, row.method) for row in ours.rows)
     rows: list[tuple[Row, Row | None, Row | None]] = [
@@ -107,17 +109,17 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
         key = (row.type, row.method)
         rows.append((row, printed.get(key) if as_published or variants[key] == 1 else None, row))
     lines = []
-    for row, theirs, own in sorted(rows, key=lambda entry: (entry[0].type, entry[0].method)):
+    for row, theirs, our_row in sorted(rows, key=lambda entry: (entry[0].type, entry[0].method)):
         for metric in METRICS:
-            cell, our_cell = (side.metrics.get(metric) if side else None for side in (theirs, own))
+            cell, our_cell = (side.metrics.get(metric) if side else None for side in (theirs, our_row))
             if cell is None and our_cell is None:
                 continue
             place = (ours.dataset, row.type, row.method, metric, ours.protocol)
-            spec = specs.get(id(own))
-            touching = tuple(entry.row for entry in known if cell is not None and entry.touches(*place, spec))
-            lines.append(Entry(row.type, row.method, row.title, metric, cell, our_cell, own, touching))
+            spec = specs.get(id(our_row))
+            touching = tuple(entry.row for entry in known_entries if cell is not None and entry.touches(*place, spec))
+            lines.append(Entry(row.type, row.method, row.title, metric, cell, our_cell, our_row, touching))
     occurring = {number for line in lines for number in line.differences}
-    differences = [entry for entry in known if entry.row in occurring]
+    differences = [entry for entry in known_entries if entry.row in occurring]
     return Ledger(ours, published, lines, differences)
 
 

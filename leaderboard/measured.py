@@ -45,17 +45,17 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         }
     rows = []
     for row in board.rows:
-        found = [values[run.id] for run in done[id(row)]]
-        spec = done[id(row)][0].spec if found else None
+        of_runs = [values[run.id] for run in done[id(row)]]
+        spec = done[id(row)][0].spec if of_runs else None
         ddof = 1 if spec is None else spec.evaluation.ddof
-        rows.append(replace(row, metrics={**row.metrics, **_cells(names, found, ddof)}))
+        rows.append(replace(row, metrics={**row.metrics, **_cells(names, of_runs, ddof)}))
     shown = [column.name for column in columns]
     if not any(name in row.metrics for name in shown for row in rows):  # as of HierDist@20 alone, of ten classes
         raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
     remark, claimed = board.remark, claimed_in(names, [run for runs in done.values() for run in runs])
     if claimed:
-        what = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
-        remark = "; ".join(filter(None, [remark, f"{what}: not computed from the predictions here, and not ranked"]))
+        subject = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
+        remark = "; ".join(filter(None, [remark, f"{subject}: not computed from the predictions here, and not ranked"]))
     for error in damaged.values():
         remark = "; ".join(filter(None, [remark, f"a run is not counted: {error}"]))
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
@@ -72,9 +72,9 @@ def _without(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds
         return row
     ddof = 1 if runs[0].spec is None else runs[0].spec.evaluation.ddof
     metrics = {name: summarise([cell.values[place] for place in kept], ddof) for name, cell in row.metrics.items()}
-    left = tuple(row.seeds[place] for place in kept)
-    lacking = tuple(seed for seed in seeds if seed not in left)
-    return replace(row, n=len(kept), seeds=left, metrics=metrics, lacking=lacking)
+    kept_seeds = tuple(row.seeds[place] for place in kept)
+    lacking = tuple(seed for seed in seeds if seed not in kept_seeds)
+    return replace(row, n=len(kept), seeds=kept_seeds, metrics=metrics, lacking=lacking)
 
 
 def claimed_in(names: Sequence[str], runs: Sequence[Record]) -> list[str]:
@@ -104,10 +104,10 @@ def measure(
     What is computed is kept in the user's cache, and the next table only reads it. Errors are those of `with_columns`;
     {id: error} of runs whose predictions are damaged goes to `damaged`; without it, such a run is an error too.
     """
-    found = {run.id: read_further(run, records) if names else {} for run in runs}
-    missing = [run for run in runs if not found[run.id].keys() >= set(names) and run.has_predictions]
+    values_by_run = {run.id: read_further(run, records) if names else {} for run in runs}
+    missing = [run for run in runs if not values_by_run[run.id].keys() >= set(names) and run.has_predictions]
     if not missing:
-        return found
+        return values_by_run
     from hierbench.metrics.registry import compute_metrics, find_metric  # PyTorch: kept values do without
     from hierbench.runs.evidence import Trees, evidence_of
     from hierbench.utils.console import Meter
@@ -116,8 +116,8 @@ def measure(
     with Meter("metrics", float(len(missing))) as meter:
         for run in missing:
             assert run.dataset is not None
-            tree, known = trees.of(run.dataset), found[run.id]
-            needed = [name for name in names if name not in known]
+            tree, known_values = trees.of(run.dataset), values_by_run[run.id]
+            needed = [name for name in names if name not in known_values]
             for name in needed:
                 find_metric(name, tree)
             try:
@@ -128,18 +128,18 @@ def measure(
                 damaged[run.id] = str(error)
                 continue
             if evidence is None:
-                known |= dict.fromkeys(needed, float("nan"))
+                known_values |= dict.fromkeys(needed, float("nan"))
             else:
-                known |= compute_metrics(needed, evidence)
-            write_further(run, records, known)
+                known_values |= compute_metrics(needed, evidence)
+            write_further(run, records, known_values)
             meter.end_part(run.id, 1.0)
-    return found
+    return values_by_run
 
 
-def _cells(names: Sequence[str], found: Sequence[Values], ddof: int) -> dict[str, Cell]:
+def _cells(names: Sequence[str], of_runs: Sequence[Values], ddof: int) -> dict[str, Cell]:
     """Return the cells of a row from the values of its runs; empty ones where not all runs have them."""
-    there = {name for name in names if found and all(name in of_run for of_run in found)}
+    complete_names = {name for name in names if of_runs and all(name in of_run for of_run in of_runs)}
     return {
-        name: summarise([of_run[name] for of_run in found], ddof) if name in there else Cell(None, None)
+        name: summarise([of_run[name] for of_run in of_runs], ddof) if name in complete_names else Cell(None, None)
         for name in names
     }

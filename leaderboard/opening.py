@@ -43,21 +43,22 @@ def open_board(
         apart: whether with the rows that no others are ranked with: scored here, or printed by other authors.
     """
     if numbers == "paper":
-        for what, given in (("a protocol", place.protocol is not None), ("other metrics", tuple(columns) != PAPER)):
-            if given:
-                raise UserError(f"the paper's tables are as printed: {what} can be chosen for runs alone")
+        options = (("a protocol", place.protocol is not None), ("other metrics", tuple(columns) != PAPER))
+        for option, is_given in options:
+            if is_given:
+                raise UserError(f"the paper's tables are as printed: {option} can be chosen for runs alone")
         return Board.paper(dataset, others=apart)
     name = dataset_name(dataset)
     records = read_records(folder_of(place.runs, name))
-    own = [one for one in records if one.dataset is None or one.dataset.name == name]
-    rows = check_rows(own, records, records.ablated)
+    own_records = [record for record in records if record.dataset is None or record.dataset.name == name]
+    rows = check_rows(own_records, records, records.ablated)
     try:
-        known = replace(records, apart=rejected_rows(rows))
-        board = Board.of(dataset, known, protocol=place.protocol, scored=apart, request=place.request)
+        checked_records = replace(records, apart=rejected_rows(rows))
+        board = Board.of(dataset, checked_records, protocol=place.protocol, scored=apart, request=place.request)
         return with_columns(board, columns, place.data_dir)
     finally:
         note(
-            with_limit([*records.notes, *notes_on(own, rows)], records.root)
+            with_limit([*records.notes, *notes_on(own_records, rows)], records.root)
         )  # also where they are why there is no table
 
 
@@ -88,53 +89,54 @@ def asked_records(root: Path, ids: Collection[str], hint: str) -> Records:
 def notes_on(records: Iterable[Record], rows: Sequence[Finding], tables: Sequence[Finding] = ()) -> list[str]:
     """Return a line for each finding that a reader of a table must know, what does not count first."""
     records = list(records)
-    lines = [_not_counted(one) for one in records if one.state in ("damaged", "rejected")]
-    ids = {one.id for one in records}
-    for one in records:
-        if one.done and (gone := [base[:12] for base in one.bases if base not in ids]):
-            lines.append(f"run {one.id[:12]} ({one.label}) is not counted: its base {gone[0]} is not here")
-    for kind, findings, what in (("row", rows, " and not ranked"), ("table", tables, "")):
-        lines += [f"{kind} {one.label} is rejected{what}: {one.why()}" for one in findings if one.rejected]
-    for kind, said in (
-        ("row", [(one.label, note) for one in rows for note in one.notes]),
-        ("run", [(one.label, note) for one in records if one.done for note in one.notes]),
-        ("table", [(one.label, note) for one in tables for note in one.notes]),
+    lines = [_not_counted(record) for record in records if record.state in ("damaged", "rejected")]
+    ids = {record.id for record in records}
+    for record in records:
+        if record.done and (gone := [base[:12] for base in record.bases if base not in ids]):
+            lines.append(f"run {record.id[:12]} ({record.label}) is not counted: its base {gone[0]} is not here")
+    for kind, findings, consequence in (("row", rows, " and not ranked"), ("table", tables, "")):
+        rejected = [finding for finding in findings if finding.rejected]
+        lines += [f"{kind} {finding.label} is rejected{consequence}: {finding.why()}" for finding in rejected]
+    for kind, labelled_notes in (
+        ("row", [(row.label, note) for row in rows for note in row.notes]),
+        ("run", [(record.label, note) for record in records if record.done for note in record.notes]),
+        ("table", [(table.label, note) for table in tables for note in table.notes]),
     ):
-        lines += _grouped(kind, said)
-    if any(TARGETS_ALONE in one.notes and one.done for one in records):
+        lines += _grouped(kind, labelled_notes)
+    if any(TARGETS_ALONE in record.notes and record.done for record in records):
         lines.append(TARGETS_ALONE)
     return lines
 
 
 def _not_counted(record: Record) -> str:
-    what = f"run {record.id[:12]}" + (f" ({record.label})" if record.dataset is not None else "")
+    subject = f"run {record.id[:12]}" + (f" ({record.label})" if record.dataset is not None else "")
     if record.state == State.REJECTED:
-        return f"{what}{REJECTED}{'; '.join(record.findings)}"
+        return f"{subject}{REJECTED}{'; '.join(record.findings)}"
     if record.folder.is_symlink():
-        return f"{what} is a symbolic link, which is not followed, and not counted"
+        return f"{subject} is a symbolic link, which is not followed, and not counted"
     again = "hierbench run computes it again"
     if record.scored is not None:
         again = "remove its folder and score the file again"
-    return f"{what} is damaged ({', '.join(record.damaged)}) and not counted; {again}"
+    return f"{subject} is damaged ({', '.join(record.damaged)}) and not counted; {again}"
 
 
-def _grouped(kind: str, said: Iterable[tuple[str, str]]) -> list[str]:
+def _grouped(kind: str, labelled_notes: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line per note, with the names of all that have it, but for what the table shows itself."""
-    of: dict[str, list[str]] = {}
-    for label, line in said:
+    labels_by_note: dict[str, list[str]] = {}
+    for label, line in labelled_notes:
         if not line.endswith(NOT_FINISHED) and not line.startswith(HIDDEN):
-            of.setdefault(line, []).append(label)
+            labels_by_note.setdefault(line, []).append(label)
     return [
         f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:3])}"
         f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {line}"
-        for line, names in of.items()
+        for line, names in labels_by_note.items()
     ]
 
 
 def with_limit(lines: Sequence[str], root: Path) -> list[str]:
     """Return the first lines, and one that says how many more there are."""
-    left = len(lines) - LIMIT
-    return [*lines[:LIMIT], f"and {left} more; hierbench verify {root} shows all"] if left > 1 else list(lines)
+    num_more = len(lines) - LIMIT
+    return [*lines[:LIMIT], f"and {num_more} more; hierbench verify {root} shows all"] if num_more > 1 else list(lines)
 
 
 def note(lines: Sequence[str]) -> None:
@@ -155,6 +157,6 @@ def boards_in(folders: Sequence[Path], *, paper: bool) -> list[Board]:
             raise UserError(f"no folder {folder}")
         names = sorted(path.name for path in folder.iterdir() if path.is_dir() and is_published(folder, path.name))
         if not names:
-            names = sorted({one.dataset.name for one in read_records(folder) if one.dataset is not None})
+            names = sorted({record.dataset.name for record in read_records(folder) if record.dataset is not None})
         boards += [open_board(name, Place(folder), apart=False) for name in names]
     return boards + [Board.paper(name) for name in paper_datasets() if paper]

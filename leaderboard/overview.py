@@ -69,9 +69,9 @@ class Seen:
         ranked = ranked_rows(board.rows)
         names = [f"{row.method}:{row.type}" for row in ranked]
         rows = {name: row for name, row in zip(names, ranked, strict=True) if names.count(name) == 1}
-        found = printed_tests(board) if board.protocol == PUBLISHED else board.tests
+        tests = printed_tests(board) if board.protocol == PUBLISHED else board.tests
         name_of = {id(row): name for name, row in rows.items()}
-        return cls(board, rows, {(name_of[key], m): gap for (key, m), gap in found.items() if key in name_of})
+        return cls(board, rows, {(name_of[key], m): gap for (key, m), gap in tests.items() if key in name_of})
 
     @property
     def trained(self) -> str:
@@ -112,10 +112,10 @@ def verdict_on(claim: Claim, seen: Seen, column: Column) -> str:
     if claim.row not in seen.rows or claim.metric not in seen.rows[claim.row].metrics:
         return "-"
     if claim.is_ == "best":
-        held = {name: mean for name in seen.rows if (mean := seen.mean(name, claim.metric)) is not None}
-        ours = [name for name in held if seen.rows[name].method in PAPER_METHODS]
-        first = (max if column.higher else min)(ours, key=held.__getitem__)
-        row, same = seen.rows[first], printed(held[first], column.digits) == printed(held[claim.row], column.digits)
+        means = {name: mean for name in seen.rows if (mean := seen.mean(name, claim.metric)) is not None}
+        ours = [name for name in means if seen.rows[name].method in PAPER_METHODS]
+        first = (max if column.higher else min)(ours, key=means.__getitem__)
+        row, same = seen.rows[first], printed(means[first], column.digits) == printed(means[claim.row], column.digits)
         return "holds" if same or row.method == seen.rows[claim.row].method else f"does not: {row.title} {row.type}"
     gap = seen.tests.get((claim.row, claim.metric))
     if gap is None:
@@ -142,9 +142,9 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
     ]
     for name in sorted(names, key=lambda name: (name.partition(":")[2], names.index(name))):
         title = next(f"{seen.rows[name].title}, {seen.rows[name].type}" for seen in tables if name in seen.rows)
-        own = ranks.get(name, [])
-        mean = Number(sum(own) / len(own) if own else None, ".1f")
-        wins = Number(own.count(1.0) if own else None, "d")
+        row_ranks = ranks.get(name, [])
+        mean = Number(sum(row_ranks) / len(row_ranks) if row_ranks else None, ".1f")
+        wins = Number(row_ranks.count(1.0) if row_ranks else None, "d")
         gaps = [_gap(seen, name, column) for seen in tables]
         lines.append(Line([Text(column.title), Text(title), *gaps, mean, wins]))
     for claim in claims:
@@ -171,8 +171,8 @@ def ranks_of(tables: Sequence[Seen], column: Column) -> dict[str, list[float]]:
         if all(name in seen.rows and seen.mean(name, column.name) is not None for seen in tables)
     ]
     sign = -1.0 if column.higher else 1.0
-    found = [rankdata([sign * (seen.mean(name, column.name) or 0.0) for name in common]) for seen in tables]
-    return {name: [float(ranks[place]) for ranks in found] for place, name in enumerate(common)}
+    table_ranks = [rankdata([sign * (seen.mean(name, column.name) or 0.0) for name in common]) for seen in tables]
+    return {name: [float(ranks[place]) for ranks in table_ranks] for place, name in enumerate(common)}
 
 
 def _gap(seen: Seen, name: str, column: Column) -> TableCell:

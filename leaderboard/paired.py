@@ -75,21 +75,21 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
 
     NaN, a severity without mistakes, is left out. Paired by seed where two seeds or more are shared.
     """
-    one, other = known_values(row), known_values(reference)
-    rounding = ROUNDING * max(map(abs, [*one.values(), *other.values()]), default=0.0)
-    if len(shared := sorted(one.keys() & other.keys())) >= 2:
-        gaps = np.array([one[seed] - other[seed] for seed in shared])
+    first, other = known_values(row), known_values(reference)
+    rounding = ROUNDING * max(map(abs, [*first.values(), *other.values()]), default=0.0)
+    if len(shared := sorted(first.keys() & other.keys())) >= 2:
+        gaps = np.array([first[seed] - other[seed] for seed in shared])
         deviation, count = float(gaps.std(ddof=1)), len(gaps)
         error = deviation / math.sqrt(count)
         p = _p(float(gaps.mean()), error, count - 1.0, 0.5 ** (count - 1), rounding)
         return _difference(float(gaps.mean()), error, count - 1.0, count, "paired", deviation, p)
-    if min(len(one), len(other)) < 2:
+    if min(len(first), len(other)) < 2:
         return None
-    values = [np.array(list(side.values())) for side in (one, other)]
+    values = [np.array(list(side.values())) for side in (first, other)]
     variances = [float(side.var(ddof=1)) for side in values]
-    error, freedom = welch(variances, [len(one), len(other)])
+    error, freedom = welch(variances, [len(first), len(other)])
     mean = float(values[0].mean() - values[1].mean())
-    p = _p(mean, error, freedom, 2.0 / math.comb(len(one) + len(other), len(one)), rounding)
+    p = _p(mean, error, freedom, 2.0 / math.comb(len(first) + len(other), len(first)), rounding)
     pooled = math.sqrt(sum(variances) / 2.0)
     return _difference(mean, error, freedom, min(map(len, values)), "welch", pooled, p)
 
@@ -103,13 +103,13 @@ def difference_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Diffe
         n: runs behind each.
         ddof: of the standard deviations in the half-widths.
     """
-    one, other = deviation_of(cell, n, ddof), deviation_of(reference, n, ddof)
-    if one is None or other is None or cell.mean is None or reference.mean is None:
+    first_deviation, other = deviation_of(cell, n, ddof), deviation_of(reference, n, ddof)
+    if first_deviation is None or other is None or cell.mean is None or reference.mean is None:
         return None
-    error, freedom = welch([one**2, other**2], [n, n])
+    error, freedom = welch([first_deviation**2, other**2], [n, n])
     mean = cell.mean - reference.mean
     p = _p(mean, error, freedom, 2.0 / math.comb(2 * n, n), 0.0)
-    return _difference(mean, error, freedom, n, "welch", math.hypot(one, other) / math.sqrt(2.0), p)
+    return _difference(mean, error, freedom, n, "welch", math.hypot(first_deviation, other) / math.sqrt(2.0), p)
 
 
 def known_values(values: Mapping[int, float]) -> dict[int, float]:
@@ -166,8 +166,8 @@ def baseline_tests(
         if [other.type for other in bases].count(base.type) == 1:
             for row in ranked:
                 if row.type == base.type and row is not base:
-                    found = differences(row, base, names, seeds)
-                    gaps |= {(id(row), name): gap for name, gap in found.items()}
+                    tests = differences(row, base, names, seeds)
+                    gaps |= {(id(row), name): gap for name, gap in tests.items()}
     ps = holm([gap.p for gap in gaps.values()])
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), ps, strict=True)}
 
@@ -176,14 +176,14 @@ def differences(
     row: Row, reference: Row, names: Sequence[str], seeds: Sequence[int] | None = None
 ) -> dict[str, Difference]:
     """Return {metric: row minus reference} of some or all seeds, p not adjusted; without it where runs are too few."""
-    one, other = values_by_seed(row, names, seeds), values_by_seed(reference, names, seeds)
-    return {name: gap for name in names if (gap := difference(one[name], other[name]))}
+    row_values, other = values_by_seed(row, names, seeds), values_by_seed(reference, names, seeds)
+    return {name: gap for name in names if (gap := difference(row_values[name], other[name]))}
 
 
-def adjusted(found: Sequence[dict[str, Difference]]) -> list[dict[str, Difference]]:
+def adjusted(tests: Sequence[dict[str, Difference]]) -> list[dict[str, Difference]]:
     """Return the differences with p adjusted over all of them."""
-    ps = iter(holm([gap.p for of_pair in found for gap in of_pair.values()]))
-    return [{name: replace(gap, p_holm=next(ps)) for name, gap in of_pair.items()} for of_pair in found]
+    ps = iter(holm([gap.p for of_pair in tests for gap in of_pair.values()]))
+    return [{name: replace(gap, p_holm=next(ps)) for name, gap in of_pair.items()} for of_pair in tests]
 
 
 def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()) -> list[tuple[Row, Row]]:
@@ -194,7 +194,7 @@ def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()
     chosen = [row for other in others for row in named_rows(rows, other)] if others else rows
     pairs = []
     for row in chosen:
-        of_type = [known for known in references if ":" in reference or known.type == row.type]
+        of_type = [reference_row for reference_row in references if ":" in reference or reference_row.type == row.type]
         if of_type and of_type[0] is not row:
             pairs.append((row, of_type[0]))
     if not pairs:
@@ -205,18 +205,18 @@ def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()
 def named_rows(rows: Sequence[Row], name: str) -> list[Row]:
     """Return the rows that METHOD or METHOD:TYPE stands for; a UserError where there is none."""
     method, _, feature_type = name.partition(":")
-    found = [row for row in rows if row.method == method and feature_type in ("", row.type)]
-    if not found:
+    matches = [row for row in rows if row.method == method and feature_type in ("", row.type)]
+    if not matches:
         raise unknown_name("row", name, sorted({f"{row.method}:{row.type}" for row in rows}))
-    return found
+    return matches
 
 
 def values_by_seed(row: Row, names: Sequence[str], seeds: Sequence[int] | None = None) -> dict[str, dict[int, float]]:
     """Return {metric: {seed: value}} of a row's finished runs, or of some seeds; {} of a metric that it has not."""
     values = {name: row.metrics[name].values if name in row.metrics else [] for name in names}
     pairs = {
-        name: zip(row.seeds, known, strict=True) if len(known) == len(row.seeds) else ()
-        for name, known in values.items()
+        name: zip(row.seeds, metric_values, strict=True) if len(metric_values) == len(row.seeds) else ()
+        for name, metric_values in values.items()
     }
     return {
         name: {seed: value for seed, value in of_metric if seeds is None or seed in seeds}

@@ -138,15 +138,16 @@ def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *
 
     Paired by seed where two or more are shared, unless `paired` is False; NaN is left out.
     """
-    one, other = known_values(row), known_values(reference)
+    first, other = known_values(row), known_values(reference)
     if not paired:  # seeds of their own: none is shared
-        one, other = {2 * seed: value for seed, value in one.items()}, {2 * s + 1: value for s, value in other.items()}
-    gap = difference(one, other)
+        first = {2 * seed: value for seed, value in first.items()}
+        other = {2 * seed + 1: value for seed, value in other.items()}
+    gap = difference(first, other)
     if gap is None:
         return None
-    samples = [list(one.values()), list(other.values())]
+    samples = [list(first.values()), list(other.values())]
     if gap.test == "paired":
-        samples = [[one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]]
+        samples = [[first[seed] - other[seed] for seed in sorted(first.keys() & other.keys())]]
     deviations = tuple(float(np.std(sample, ddof=1)) for sample in samples)
     return Effect(gap.mean, deviations, gap.n, gap.ci95)
 
@@ -179,19 +180,19 @@ def effects_of(
     Raises:
         UserError: no such row, a scored one, several, nothing to compare, or fewer than two seeds with a value.
     """
-    found = []
+    effects = []
     board.refuse_scored(names)
     for row, reference in matched_rows(board.of_runs.rows, names[1], names[:1]):
         if board.protocol == PUBLISHED:
-            cell, other = (of.metrics.get(column.name, Cell(None, None)) for of in (row, reference))
+            cell, other = (side.metrics.get(column.name, Cell(None, None)) for side in (row, reference))
             effect = effect_of_cells(cell, other, row.n, PAPER_DDOF)
         else:
-            values = (values_by_seed(of, [column.name])[column.name] for of in (row, reference))
+            values = (values_by_seed(side, [column.name])[column.name] for side in (row, reference))
             effect = effect_of_values(*values, paired=paired)
         if effect is None:
             raise UserError(
                 f"{row.method}:{row.type} and {reference.method}:{reference.type} have fewer than two seeds each with "
                 f"{column.name}; plan with --difference and --deviation"
             )
-        found.append((row, reference, effect))
-    return found
+        effects.append((row, reference, effect))
+    return effects

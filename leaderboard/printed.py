@@ -62,13 +62,13 @@ def other_rows(dataset: str) -> list[CitedRow]:
 
     A row's type is the network that its source names; its title has the hyperparameters that the source states.
     """
-    sources, found = known_sources(), []
+    sources, rows = known_sources(), []
     for line in _lines_of("others"):
         if line["dataset"] == dataset:
             source = sources[line["source"]]
             about = source.citation, source.where, source.setting, line["sample"]
-            found.append(CitedRow(line["type"], line["method"], line["title"], _cells(line), *about))
-    return found
+            rows.append(CitedRow(line["type"], line["method"], line["title"], _cells(line), *about))
+    return rows
 
 
 def _cells(line: dict[str, str]) -> dict[str, Cell]:

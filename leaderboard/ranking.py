@@ -49,15 +49,15 @@ def marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
     return on_ranked(plain, lambda ranked: highlighted(ranked, columns))
 
 
-def table_seeds(held: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:
+def table_seeds(seeds_by_row: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:
     """Return the seeds that a row needs to be ranked: of those below `planned`, what the most complete row has.
 
     Seeds from `planned` on do not count, so that further seeds of some rows exclude none of the others. Where several
     rows are most complete with different seeds, those that most of them have are taken.
 
     Args:
-        held: the seeds of each row's finished runs.
+        seeds_by_row: the seeds of each row's finished runs.
         planned: number of seeds.
     """
-    sets = Counter(tuple(sorted({seed for seed in of_row if 0 <= seed < planned})) for of_row in held)
+    sets = Counter(tuple(sorted({seed for seed in of_row if 0 <= seed < planned})) for of_row in seeds_by_row)
     return min(sets, key=lambda seeds: (-len(seeds), -sets[seeds], seeds), default=())

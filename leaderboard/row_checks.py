@@ -13,16 +13,16 @@ MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
 OF_ONE_RUN = ("time", "data", "features", "threads", "commit", "changed")  # besides the versions and the machine
 
 
-def check_rows(records: Iterable[Record], known: Records, ablated: Container[str] = ()) -> list[Finding]:
+def check_rows(records: Iterable[Record], all_records: Records, ablated: Container[str] = ()) -> list[Finding]:
     """Return the findings of the rows that runs make; unfinished and rejected ones count as seeds of theirs.
 
-    `known` are all runs of their folder, which say what was asked for. Rows of the ids `ablated` are compared among
-    themselves; in a received folder there are none, as its requests would say which.
+    `all_records` are all runs of their folder, which say how these were tuned. Rows of the ids `ablated` are compared
+    among themselves; in a received folder there are none, as its requests would say which.
     """
     rows = runs_by_row(record for record in records if record.spec is not None and record.spec.split == "test")
-    findings = [_check_row(row, known) for row in rows]
+    findings = [_check_row(row, all_records) for row in rows]
     for table in groups(
-        list(zip(rows, findings, strict=True)), lambda one: (one[0][0].comparison, one[0][0].id in ablated)
+        list(zip(rows, findings, strict=True)), lambda pair: (pair[0][0].comparison, pair[0][0].id in ablated)
     ):
         _check_table([row for row, _ in table], [finding for _, finding in table])
     return findings
@@ -33,7 +33,7 @@ def rejected_rows(rows: Sequence[Finding]) -> frozenset[str]:
     return frozenset(run_id for row in rows if row.rejected for run_id in row.runs)
 
 
-def _check_row(row: Sequence[Record], known: Records) -> Finding:
+def _check_row(row: Sequence[Record], all_records: Records) -> Finding:
     """Return the finding of one row: whether its seeds are complete, and where they were run."""
     spec = row[0].spec
     assert spec is not None
@@ -53,7 +53,7 @@ def _check_row(row: Sequence[Record], known: Records) -> Finding:
         differ = [f"{name} {value}" for name, value in other.items() if first.get(name) != value]
         shown = ", ".join(str(record.job.seed) for record in places)
         finding.note(f"several environments: seed {shown} with {', '.join(differ) or 'fewer packages'}")
-    budgets = {_budget(record, known) or "none" for record in done}
+    budgets = {_budget(record, all_records) or "none" for record in done}
     if len(budgets) > 1:
         finding.note(f"its runs have several tuning budgets: {', '.join(sorted(budgets))}")
     return finding
@@ -72,9 +72,9 @@ def environment_of(record: Record) -> dict[str, Any]:
     return {name: value for name, value in sorted(record.environment.items()) if name not in OF_ONE_RUN}
 
 
-def same_environment(one: Record, other: Record) -> bool:
+def same_environment(first: Record, other: Record) -> bool:
     """Whether two runs name the same software and hardware."""
-    return environment_of(one) == environment_of(other)
+    return environment_of(first) == environment_of(other)
 
 
 def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str]) -> dict[int, str]:
@@ -89,8 +89,8 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
         last = max(record.job.seed for record in row) + 1
         if last < num:
             finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
-    there = [record for row in rows for record in row if environment_of(record)]
-    machines = _by_environment(there, _machine)
+    described = [record for row in rows for record in row if environment_of(record)]
+    machines = _by_environment(described, _machine)
     places = [{machines[key] for record in row if (key := id(record.environment)) in machines} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
     for of_row, finding in zip(places, findings, strict=True):
@@ -103,7 +103,7 @@ def _machine(record: Record) -> str:
     return ", ".join(f"{name} {record.environment[name]}" for name in MACHINE if name in record.environment)
 
 
-def _budget(record: Record, known: Records) -> str:
+def _budget(record: Record, all_records: Records) -> str:
     """Return the tuning budget of a run as a table prints it, "" for one that was not tuned."""
-    found = known.budget_of(record)
-    return f"{found['trials']} x {found['runs']}" if found else ""
+    budget = all_records.budget_of(record)
+    return f"{budget['trials']} x {budget['runs']}" if budget else ""

@@ -23,11 +23,11 @@ def state_of(ids: Sequence[str], records: Records) -> State | None:
 
 def evidence_of(rows: Sequence[Row], records: Records) -> str:
     """Return how many runs of a table have which state, "" where there are none."""
-    there = [record for row in rows for run_id in row.runs if (record := records.get(run_id)) is not None]
-    counts = Counter(record.state.words for record in there if record.state != State.UNFINISHED)
-    said = [f"{counts[words]} {words}" for words in dict.fromkeys(state.words for state in State) if counts[words]]
-    first, _, rest = (said[0] if said else "").partition(" ")
-    return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *said[1:]]) if said else ""
+    runs = [record for row in rows for run_id in row.runs if (record := records.get(run_id)) is not None]
+    counts = Counter(record.state.words for record in runs if record.state != State.UNFINISHED)
+    parts = [f"{counts[words]} {words}" for words in dict.fromkeys(state.words for state in State) if counts[words]]
+    first, _, rest = (parts[0] if parts else "").partition(" ")
+    return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *parts[1:]]) if parts else ""
 
 
 def cells_of(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Cell]:
@@ -50,7 +50,7 @@ def runs_by_row(records: Iterable[Record]) -> list[list[Record]]:
     return groups(records, lambda record: record.row)
 
 
-def rows_of(records: Sequence[Record], known: Records) -> list[Row]:
+def rows_of(records: Sequence[Record], all_records: Records) -> list[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
     A title that several methods share is followed by each one's name. A seed counts once: of runs of several versions
@@ -58,7 +58,7 @@ def rows_of(records: Sequence[Record], known: Records) -> list[Row]:
 
     Args:
         records: runs that may be ranked together.
-        known: all runs of their folder, which say how these were tuned.
+        all_records: all runs of their folder, which say how these were tuned.
     """
     rows: list[Row] = []
     grouped = runs_by_row(records)
@@ -85,9 +85,9 @@ def rows_of(records: Sequence[Record], known: Records) -> list[Row]:
             planned=len(runs),
             metrics=cells_of(results, spec.evaluation.ddof),
             runs=ids,
-            tuning=known.budget_of(runs[0]),
+            tuning=all_records.budget_of(runs[0]),
             seeds=tuple(finished),
-            state=state_of(ids, known),
+            state=state_of(ids, all_records),
         )
         rows.append(row)
     methods: dict[str, set[str]] = {}

@@ -20,7 +20,7 @@ def scored_records(records: Records) -> list[tuple[Scored, Record]]:
 
 def is_scored_row(name: str, records: Records, dataset: str | None = None) -> bool:
     """Whether a name, perhaps as a table shows it, is that of a scored row, of this dataset if one is given."""
-    scored = {known.name for known, _ in scored_records(records) if dataset in (None, known.dataset.name)}
+    scored = {spec.name for spec, _ in scored_records(records) if dataset in (None, spec.dataset.name)}
     return not scored.isdisjoint({name, name.removesuffix(" (scored)"), name.removesuffix(f":{TYPE}")})
 
 
@@ -32,21 +32,21 @@ def scored_rows(dataset: str, records: Records, runs: Spec | None) -> tuple[list
         records: those that are rejected make no row.
         runs: the spec that the table's runs share; None without runs, where what was scored last decides.
     """
-    found = [one for one in scored_records(records) if one[0].dataset.name == dataset]
-    if not found:
+    of_dataset = [pair for pair in scored_records(records) if pair[0].dataset.name == dataset]
+    if not of_dataset:
         return [], None, []
-    data = found[-1][0].dataset if runs is None else runs.dataset
+    data = of_dataset[-1][0].dataset if runs is None else runs.dataset
     drops = runs is not None and runs.evaluation.drop_last
-    fitting = [one for one in found if one[0].dataset == data and not drops]
+    fitting = [pair for pair in of_dataset if pair[0].dataset == data and not drops]
     remarks = []
-    if left := len(found) - len(fitting):
+    if num_others := len(of_dataset) - len(fitting):
         why = "other data, another tree or another distance"
         if drops:
             why = "all test images, of which the runs leave out the last incomplete batch"
-        remarks.append(f"{left} scored predictions are not in this table: they are of {why}")
+        remarks.append(f"{num_others} scored predictions are not in this table: they are of {why}")
     groups: dict[str, list[Record]] = {}
-    for known, record in fitting:
-        groups.setdefault(known.name, []).append(record)
+    for scored, record in fitting:
+        groups.setdefault(scored.name, []).append(record)
     rows = [_row(name, group, records) for name, group in groups.items()]
     if rows:
         remarks.append("(scored): predictions made elsewhere and only scored here; backbone and training are not known")

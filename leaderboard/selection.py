@@ -23,12 +23,12 @@ def run_by_id(beginning: str, dataset: str, records: Records, protocol: Protocol
         UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, of tuning, or
             rejected.
     """
-    found = [record for record in records if beginning and record.id.startswith(beginning)]
-    if not found:
+    matches = [record for record in records if beginning and record.id.startswith(beginning)]
+    if not matches:
         raise UserError(f"no run in {records.root} has an id that begins with {beginning!r}")
-    if len(found) > 1:
-        raise UserError(f"{len(found)} runs have an id that begins with {beginning!r}; give more of it")
-    record = found[0]
+    if len(matches) > 1:
+        raise UserError(f"{len(matches)} runs have an id that begins with {beginning!r}; give more of it")
+    record = matches[0]
     spec = _spec_of(record)
     if spec.dataset.name != (name := dataset_name(dataset)):
         raise UserError(f"run {beginning} is of {spec.dataset.name}, not of {name}")
@@ -47,39 +47,39 @@ def choose_run(board: Board, method: str | None, feature_type: str | None, seed:
     Raises:
         UserError: no run fits, several do, or the one that does is not finished or rejected.
     """
-    known = [record for row in board.rows for id_ in row.runs if _spec_of(record := board.records[id_])]
-    known = [record for record in known if record.job.method.name == method] or known
-    found = [
+    records_of_rows = [record for row in board.rows for id_ in row.runs if _spec_of(record := board.records[id_])]
+    records_of_rows = [record for record in records_of_rows if record.job.method.name == method] or records_of_rows
+    matches = [
         record
-        for record in known
+        for record in records_of_rows
         if method in (None, record.job.method.name)
         and feature_type in (None, record.job.type)
         and seed in (None, record.job.seed)
     ]
-    wanted = {"method": method, "type": feature_type, "seed": seed}
-    asked = ", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None)
-    if not found:
-        specs = [record.job for record in known]
+    criteria = {"method": method, "type": feature_type, "seed": seed}
+    description = ", ".join(f"{name} {value}" for name, value in criteria.items() if value is not None)
+    if not matches:
+        specs = [record.job for record in records_of_rows]
         names = ", ".join(sorted(f"{spec.method.name}:{spec.type}:{spec.seed}" for spec in specs))
-        raise UserError(f"no run with {asked} in the newest table of {board.dataset}; there are {names}")
+        raise UserError(f"no run with {description} in the newest table of {board.dataset}; there are {names}")
     if seed is None:
-        found = [record for record in found if record.done] or found
-        smallest = min(record.job.seed for record in found)
-        found = [record for record in found if record.job.seed == smallest]
-    if len({record.job.method.name for record in found}) == 1:
-        first = min(record.job.type for record in found)
-        found = [record for record in found if record.job.type == first]
-    if len(found) > 1:
+        matches = [record for record in matches if record.done] or matches
+        smallest = min(record.job.seed for record in matches)
+        matches = [record for record in matches if record.job.seed == smallest]
+    if len({record.job.method.name for record in matches}) == 1:
+        first = min(record.job.type for record in matches)
+        matches = [record for record in matches if record.job.type == first]
+    if len(matches) > 1:
         names = ", ".join(
             f"{record.label} ({', '.join(filter(None, [record.id[:12], parameters(record.job)]))})"
-            for record in sorted(found, key=lambda one: one.label)[:SHOWN]
+            for record in sorted(matches, key=lambda match: match.label)[:SHOWN]
         )
-        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        more = f" and {len(matches) - SHOWN} more" if len(matches) > SHOWN else ""
         raise UserError(
-            f"{asked or board.dataset} matches {len(found)} runs: {names}{more}; give more of method, type and seed, "
-            "or the id of one"
+            f"{description or board.dataset} matches {len(matches)} runs: {names}{more}; give more of method, type and "
+            "seed, or the id of one"
         )
-    return _finished(found[0])
+    return _finished(matches[0])
 
 
 def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Record:
@@ -126,12 +126,12 @@ def _spec_of(record: Record) -> Spec:
 
 
 def _finished(record: Record) -> Record:
-    what = f"run {record.id[:12]} ({record.label})"
+    subject = f"run {record.id[:12]} ({record.label})"
     if record.state == State.REJECTED:
-        raise UserError(f"{what} is rejected: hierbench verify {record.folder.parent} says why")
+        raise UserError(f"{subject} is rejected: hierbench verify {record.folder.parent} says why")
     if record.state == State.DAMAGED:
         again = "hierbench run quarantines it and computes it again"
-        raise UserError(f"{what} is damaged ({', '.join(record.damaged)}); {again}")
+        raise UserError(f"{subject} is damaged ({', '.join(record.damaged)}); {again}")
     if not record.done:
-        raise UserError(f"{what} is not finished: {record.status.get('state')}")
+        raise UserError(f"{subject} is not finished: {record.status.get('state')}")
     return record

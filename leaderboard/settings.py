@@ -75,29 +75,31 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
         keys = [key for key in keys if not key.startswith("augment.") or key in normalisation]
     left_to_library = normalisation | {"model.input_size"}
     keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
-    whole = spec.model_dump(mode="json", by_alias=True)  # with the keys that its record leaves out
-    values = {key: (_recorded(spec, whole, key), _walk(content, key)) for key in keys}
-    odd = [f"{key} = {own}" for key, (own, right) in values.items() if own != right]
+    full_content = spec.model_dump(mode="json", by_alias=True)  # with the keys that its record leaves out
+    values = {key: (_recorded(spec, full_content, key), _walk(content, key)) for key in keys}
+    odd = [f"{key} = {value}" for key, (value, right) in values.items() if value != right]
     # Re-ranked runs have the rates of their first base, and do not know its name.
     methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]
     rates = [recipe.rates_of(method, spec.type) for method in methods]
     if with_rates and spec.train.lr not in rates:
-        own, right = spec.train.lr, rates[0]
-        shared = [name for name in Rates.model_fields if own.of(name) != right.of(name)]
-        odd += [f"train.lr.{spec.type}.{name} = {own.of(name)}" for name in shared]
-        groups = dict.fromkeys(name for one in (own, right) for name in one.model_extra or {})
-        changed = [name for name in groups if own.of(name) != right.of(name)]
-        odd += [f"methods.{spec.method.name}.lr.{name} = {own.of(name)}" for name in changed]
-    known = KNOWN.get(spec.model.weights)
-    if known is not None and spec.weights is not None and not spec.weights.startswith(known.sha256):
+        rates_of_run, right = spec.train.lr, rates[0]
+        shared = [name for name in Rates.model_fields if rates_of_run.of(name) != right.of(name)]
+        odd += [f"train.lr.{spec.type}.{name} = {rates_of_run.of(name)}" for name in shared]
+        groups = dict.fromkeys(name for group in (rates_of_run, right) for name in group.model_extra or {})
+        changed = [name for name in groups if rates_of_run.of(name) != right.of(name)]
+        odd += [f"methods.{spec.method.name}.lr.{name} = {rates_of_run.of(name)}" for name in changed]
+    published = KNOWN.get(spec.model.weights)
+    if published is not None and spec.weights is not None and not spec.weights.startswith(published.sha256):
         odd.append(f"the weights are not the published file of {spec.model.weights}")
     return odd
 
 
-def remarks_on(dataset: str, newest: Spec, found: Sequence[Record], recipe: Recipe | None, known: Records) -> list[str]:
+def remarks_on(
+    dataset: str, newest: Spec, records: Sequence[Record], recipe: Recipe | None, all_records: Records
+) -> list[str]:
     """Return what the runs of a table have in common, and how that departs from the recipe.
 
-    `known` are all runs of their folder, which say how these were tuned.
+    `all_records` are all runs of their folder, which say how these were tuned.
     """
     train = newest.train
     views = f" frozen, views {newest.model.views}" if newest.model.frozen else ""
@@ -108,17 +110,17 @@ def remarks_on(dataset: str, newest: Spec, found: Sequence[Record], recipe: Reci
     remarks = [
         f"{newest.model.backbone}{views}{weights}, {train.epochs} epochs, batch {train.batch_size}, {train.precision}"
     ]
-    rates = {(record.job.type, record.job.train.lr) for record in found}
+    rates = {(record.job.type, record.job.train.lr) for record in records}
     mixed = {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}
     # One spec of each kind: the others differ in seeds, hyperparameters and code, which are no departures.
-    specs = [record.job for record in found]
+    specs = [record.job for record in records]
     kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec in specs}.values()
     if odd := dict.fromkeys(
         line for spec in kinds for line in departures(spec, dataset, with_rates=spec.type not in mixed)
     ):
         remarks.append(f"{OF_RECIPE}{', '.join(odd)}")
     if mixed:
-        tuned = all(known.budget_of(record) for record in found if record.job.type in mixed)
+        tuned = all(all_records.budget_of(record) for record in records if record.job.type in mixed)
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
     if recipe is not None and recipe.remark:
         remarks.append(recipe.remark)

@@ -96,19 +96,19 @@ def front_of(rows: Sequence[Row]) -> list[Row]:
         severity, top1 = (row.metrics[name].mean if name in row.metrics else None for name in AXES)
         if severity is not None and top1 is not None:
             placed.append((severity, -top1, number))
-    found, least = list[Row](), math.inf
+    front, least = list[Row](), math.inf
     for _, error, number in sorted(placed):
         if error < least:
-            found.append(rows[number])
+            front.append(rows[number])
             least = error
-    return found
+    return front
 
 
 def on_ranked(rows: Sequence[Row], mark: Callable[[list[Row]], Sequence[Row]]) -> tuple[Row, ...]:
     """Return the rows with those that may be ranked as `mark` returns them."""
     ranked = ranked_rows(rows)
-    found = {id(row): own for row, own in zip(ranked, mark(ranked), strict=True)}
-    return tuple(found.get(id(row), row) for row in rows)
+    mark_by_row = {id(row): row_mark for row, row_mark in zip(ranked, mark(ranked), strict=True)}
+    return tuple(mark_by_row.get(id(row), row) for row in rows)
 
 
 def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
@@ -118,13 +118,13 @@ def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
         values: one per run. NaN is left out: mistake severity is undefined for a run without mistakes.
         ddof: of the standard deviation s; the published intervals used 0 and are too narrow (docs/protocols.md, row 4).
     """
-    known = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
-    if not len(known):
+    finite = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
+    if not len(finite):
         return Cell(None, None, tuple(values))
-    mean = float(known.mean())
-    if len(known) < 2:
+    mean = float(finite.mean())
+    if len(finite) < 2:
         return Cell(mean, None, tuple(values))
-    half_width = t_quantile(len(known) - 1) * float(known.std(ddof=ddof)) / math.sqrt(len(known))
+    half_width = t_quantile(len(finite) - 1) * float(finite.std(ddof=ddof)) / math.sqrt(len(finite))
     return Cell(mean, half_width, tuple(values))
 
 
@@ -189,10 +189,10 @@ def with_best(
     """Return the rows with the best cell of each column among them marked."""
     cells = [dict(row.metrics) for row in rows]
     for column in columns:
-        held = [of_row for of_row in cells if column.name in of_row and not column.claimed]
-        ranks = [_rank(of_row[column.name], column) for of_row in held]
+        with_metric = [of_row for of_row in cells if column.name in of_row and not column.claimed]
+        ranks = [_rank(of_row[column.name], column) for of_row in with_metric]
         first = min(ranks, default=None)
-        for of_row, rank in zip(held, ranks, strict=True):
+        for of_row, rank in zip(with_metric, ranks, strict=True):
             cell = of_row[column.name]
             is_first = cell.mean is not None and rank == first
             of_row[column.name] = replace(cell, best=is_first) if mark == "best" else replace(cell, leads=is_first)

@@ -151,7 +151,7 @@ class Table:
     def numeric(self) -> list[bool]:
         """Of each column whether it holds numbers."""
         lines = [line.cells for line in self.rows]
-        return [any(isinstance(of[place], Number | Interval) for of in lines) for place in range(len(self.columns))]
+        return [any(isinstance(line[place], Number | Interval) for line in lines) for place in range(len(self.columns))]
 
     def as_records(self) -> Sequence[Mapping[str, Any]]:
         """Return a dictionary per line, numbers at full precision."""
@@ -168,7 +168,7 @@ class Shown(NamedTuple):
     """How a command ends: a table, if there is one, lines for standard error after it, and the exit code."""
 
     table: Table | None
-    said: Sequence[str] = ()
+    lines: Sequence[str] = ()
     code: int = 0
 
 

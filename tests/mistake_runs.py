@@ -63,7 +63,7 @@ def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=
         tally.add(scores, targets)
         row = {"train_loss": 1.0, "train_cross_entropy": 1.0, **_validation(prepared, hierarchy, scores, targets)}
         rows = [{"epoch": epoch + 1, **row} for epoch in range(job.spec.train.epochs)]
-        write_result(run, job.found.cls.title, scores, targets, tally, rows[0] if job.trains else None)
+        write_result(run, job.method.cls.title, scores, targets, tally, rows[0] if job.trains else None)
         data = {key: prepared.meta[key] for key in ("digest", "splits")} | {"remark": "not the whole dataset"}
         run.write_record("environment.json", {"device": "cpu", "data": data})
         if job.trains:
@@ -101,5 +101,5 @@ def without(root, ids):
 
     records = read_records(root)
     return replace(
-        records, found={one.id: replace(one, state=State.REJECTED) if one.id in ids else one for one in records}
+        records, by_id={one.id: replace(one, state=State.REJECTED) if one.id in ids else one for one in records}
     )

@@ -129,4 +129,4 @@ def hostile_folder(folder):
 def as_recorded(folder):
     """The records of a folder as if their predictions were here."""
     found = read_records(folder)
-    return replace(found, found={record.id: replace(record, state=State.RECORDED) for record in found})
+    return replace(found, by_id={record.id: replace(record, state=State.RECORDED) for record in found})

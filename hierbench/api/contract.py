@@ -78,12 +78,12 @@ def _check_targets(cls: type[Method]) -> None:
     require(depends, "the loss does not depend on the targets")
 
 
-def _require_same(cls: type[Method], first: Method, second: Method, what: str, advice: str) -> None:
+def _require_same(cls: type[Method], first: Method, second: Method, subject: str, advice: str) -> None:
     features, targets = batch_of(cls)
     losses = [objective_of(method.train(), features, targets) for method in (first, second)]
-    require(torch.equal(*losses), f"{what} gives another loss: {advice}")
+    require(torch.equal(*losses), f"{subject} gives another loss: {advice}")
     require(
-        torch.equal(scores_of(first, features), scores_of(second, features)), f"{what} gives other scores: {advice}"
+        torch.equal(scores_of(first, features), scores_of(second, features)), f"{subject} gives other scores: {advice}"
     )
 
 
@@ -134,9 +134,9 @@ def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tens
 def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
     """Return advice if only permuted buffers are the problem: derived again from the tree, they would be right."""
     buffers = [name for name, _ in method.named_buffers() if name in state]
-    own = built(cls, RELABELLED, seed=3).state_dict()
+    derived_state = built(cls, RELABELLED, seed=3).state_dict()
     for names in ([name for name in buffers if not state[name].is_floating_point()], buffers):
-        tables = [name for name in names if not torch.equal(own[name], state[name])]
+        tables = [name for name in names if not torch.equal(derived_state[name], state[name])]
         kept = {name: value for name, value in state.items() if name not in tables}
         if tables and not _relabelled_problem(cls, method, kept):
             named = ", ".join(tables)
@@ -159,10 +159,13 @@ def _objectives(cls: type[Method], params: BaseModel | None = None) -> Tensor:
 
 
 def _check_hyperparameters(cls: Any) -> None:
-    numbers_of, what = (_rescored, "scores") if issubclass(cls, PostHoc) else (_objectives, "objective")
+    numbers_of, output_name = (_rescored, "scores") if issubclass(cls, PostHoc) else (_objectives, "objective")
     default = numbers_of(cls)
     for name, changed in changed_params(cls):
-        require(not torch.equal(default, numbers_of(cls, changed)), f"hyperparameter {name} does not change the {what}")
+        require(
+            not torch.equal(default, numbers_of(cls, changed)),
+            f"hyperparameter {name} does not change the {output_name}",
+        )
 
 
 def _check_progress(cls: type[Method]) -> None:
@@ -181,13 +184,13 @@ def _check_progress(cls: type[Method]) -> None:
 def _check_groups(cls: type[Method]) -> None:
     """Own groups have free names, share no parameter, and are the same whenever the method is built."""
     method = built(cls)
-    own, shared = list(method.parameter_groups()), groups_of(method)
+    groups, shared = list(method.parameter_groups()), groups_of(method)
     again = groups_of(built(cls, RELABELLED, seed=3))
     trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
     require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
-    require(bool(own), "parameter_groups is defined and names no group: leave it out")
+    require(bool(groups), "parameter_groups is defined and names no group: leave it out")
     require(list(again) == list(shared), "the names of the groups must follow from the tree and the hyperparameters")
-    for name in own:
+    for name in groups:
         require(bool(shared[name]), f"group {name} has no trainable parameter")
 
 
@@ -195,15 +198,15 @@ def _check_level_scores(cls: type[Method]) -> None:
     """There is a finite score for each node of each level, and examples do not mix."""
     method, (features, _) = built(cls).eval(), batch_of(cls)
     with torch.no_grad():
-        found = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
-    whole: list[Tensor] = []
-    for size, levels in zip((BATCH, 2, 1), found, strict=True):
+        predictions = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
+    all_levels: list[Tensor] = []
+    for size, levels in zip((BATCH, 2, 1), predictions, strict=True):
         require(isinstance(levels, list), "level_scores must return a list of tensors, coarsest level first")
         assert levels is not None
-        whole = whole or levels
+        all_levels = all_levels or levels
         shapes, expected = [tuple(level.shape) for level in levels], [(size, nodes) for nodes in TREE.level_sizes]
         require(shapes == expected, f"level_scores must be {expected} for {size} examples, got {shapes}")
-        for number, (level, expected_level) in enumerate(zip(levels, whole, strict=True), 1):
+        for number, (level, expected_level) in enumerate(zip(levels, all_levels, strict=True), 1):
             require(level.isfinite().all(), f"level_scores of level {number} must be finite")
             same = torch.allclose(level, expected_level[:size], rtol=1e-4, atol=1e-5)
             require(same, f"an example's level_scores of level {number} depend on the rest of the batch")
@@ -214,12 +217,12 @@ def _check_level_scores(cls: type[Method]) -> None:
 
 def _probabilities(cls: type[PostHoc], seed: int = TEST, num: int = BATCH) -> list[Tensor]:
     """Return [B, K] of each base."""
-    found = []
+    probabilities = []
     for number in range(len(bases_of(cls))):
         generator = torch.Generator().manual_seed(seed + number)
         logits = torch.randn(num, len(PATHS), generator=generator, dtype=torch.float64)
-        found.append((3.0 * logits).softmax(dim=1))
-    return found
+        probabilities.append((3.0 * logits).softmax(dim=1))
+    return probabilities
 
 
 def _fitted(
@@ -231,8 +234,8 @@ def _fitted(
         order = torch.arange(len(PATHS)) if order is None else order
         targets = torch.arange(NUM_VAL) % len(PATHS)
         torch.manual_seed(0)
-        given = [one[:, order] for one in _probabilities(cls, VAL, NUM_VAL)]
-        posthoc.fit(*given, targets=order.argsort()[targets])
+        permuted = [tensor[:, order] for tensor in _probabilities(cls, VAL, NUM_VAL)]
+        posthoc.fit(*permuted, targets=order.argsort()[targets])
     return posthoc
 
 
@@ -241,15 +244,15 @@ def _rescored(cls: type[PostHoc], params: BaseModel | None = None) -> Tensor:
 
 
 def _check_rescore(cls: type[PostHoc]) -> None:
-    given, posthoc = _probabilities(cls), _fitted(cls)
-    kept = [one.clone() for one in given]
-    scores = posthoc.rescore(*given)
-    require(scores.shape == given[0].shape, f"rescore must keep the shape, got {tuple(scores.shape)}")
+    probabilities, posthoc = _probabilities(cls), _fitted(cls)
+    kept = [tensor.clone() for tensor in probabilities]
+    scores = posthoc.rescore(*probabilities)
+    require(scores.shape == probabilities[0].shape, f"rescore must keep the shape, got {tuple(scores.shape)}")
     require(scores.isfinite().all(), "rescored values must be finite")
-    require(all(map(torch.equal, given, kept)), "rescore must not change its arguments")
+    require(all(map(torch.equal, probabilities, kept)), "rescore must not change its arguments")
     require(torch.equal(scores, _rescored(cls)), "rescore must be deterministic")
-    require(torch.equal(scores, posthoc.rescore(*given)), "rescore gives other scores when it is called again")
-    rows = zip(*(one.split(1) for one in given), strict=True)
+    require(torch.equal(scores, posthoc.rescore(*probabilities)), "rescore gives other scores when it is called again")
+    rows = zip(*(tensor.split(1) for tensor in probabilities), strict=True)
     alone = torch.cat([_fitted(cls).rescore(*row) for row in rows])
     require(torch.allclose(scores, alone), "an example's scores depend on the other examples")
 
@@ -257,32 +260,32 @@ def _check_rescore(cls: type[PostHoc]) -> None:
 def _check_rescore_relabelling(cls: type[PostHoc]) -> None:
     leaves = torch.tensor(RELABELLING)
     expected = _rescored(cls)[:, leaves]
-    moved = _fitted(cls, RELABELLED, order=leaves).rescore(*(one[:, leaves] for one in _probabilities(cls)))
+    moved = _fitted(cls, RELABELLED, order=leaves).rescore(*(tensor[:, leaves] for tensor in _probabilities(cls)))
     require(torch.allclose(moved, expected), "relabelling the classes must permute the scores")
 
 
 def _check_bases(cls: type[PostHoc]) -> None:
     """Every base that is named acts, if not by default then with another hyperparameter."""
-    bases, given = bases_of(cls), _probabilities(cls)
+    bases, probabilities = bases_of(cls), _probabilities(cls)
     variants = [None, *(changed for _, changed in changed_params(cls))]
     for number, base in enumerate(bases):
-        other = [one.flip(0) if place == number else one for place, one in enumerate(given)]
+        other = [tensor.flip(0) if place == number else tensor for place, tensor in enumerate(probabilities)]
         acts = False
         for params in variants:
             posthoc = _fitted(cls, params=params)
-            acts |= not torch.equal(posthoc.rescore(*given), posthoc.rescore(*other))
+            acts |= not torch.equal(posthoc.rescore(*probabilities), posthoc.rescore(*other))
         require(acts, f"the scores do not depend on the base {base}")
 
 
 def _check_fit(cls: type[PostHoc]) -> None:
     """Fit to [N, K] of each base and targets [N]: neither is changed, and the same seed gives the same scores."""
     require(cls.needs_validation, "fit is never called: set needs_validation = True")
-    given, targets = _probabilities(cls, VAL, NUM_VAL), torch.arange(NUM_VAL) % len(PATHS)
-    kept: Any = [*(one.clone() for one in given), targets.clone()]
+    probabilities, targets = _probabilities(cls, VAL, NUM_VAL), torch.arange(NUM_VAL) % len(PATHS)
+    kept: Any = [*(tensor.clone() for tensor in probabilities), targets.clone()]
     posthoc = cls(TREE, cls.Params())
     torch.manual_seed(0)
-    posthoc.fit(*given, targets=targets)
-    require(all(map(torch.equal, [*given, targets], kept)), "fit must not change its arguments")
+    posthoc.fit(*probabilities, targets=targets)
+    require(all(map(torch.equal, [*probabilities, targets], kept)), "fit must not change its arguments")
     require(torch.equal(posthoc.rescore(*_probabilities(cls)), _rescored(cls)), "fit must be deterministic")
 
 

@@ -143,13 +143,13 @@ def groups_of(method: Method) -> dict[str, list[nn.Parameter]]:
         UserError: a group has the name of another part of the model, shares a parameter with another group, or holds
             what is not a parameter of the method.
     """
-    given: Any = method.parameter_groups()
-    if not isinstance(given, dict):
+    group_by_name: Any = method.parameter_groups()
+    if not isinstance(group_by_name, dict):
         raise UserError(f"method {method.name}: parameter_groups must return a dict of lists of parameters")
     names = {id(parameter): name for name, parameter in method.named_parameters()}
     group_of: dict[int, str] = {}
     groups: dict[str, list[nn.Parameter]] = {"classifier": []}
-    for group, members in given.items():
+    for group, members in group_by_name.items():
         if not isinstance(group, str) or not GROUP_NAME.fullmatch(group):
             raise UserError(f"method {method.name}: a group's name is letters, digits, _ and -, got {group!r}")
         if group in ("backbone", "transform"):
@@ -159,7 +159,7 @@ def groups_of(method: Method) -> dict[str, list[nn.Parameter]]:
             if id(parameter) not in names:
                 raise UserError(f"method {method.name}: group {group} holds what is not a parameter of the method")
             name, other = names[id(parameter)], group_of.setdefault(id(parameter), group)
-            if other != group or any(parameter is known for known in groups[group]):
+            if other != group or any(parameter is member for member in groups[group]):
                 where = f"{other} and {group}" if other != group else f"{group} twice"
                 raise UserError(f"method {method.name}: parameter {name} is in group {where}")
             groups[group].append(parameter)
@@ -194,11 +194,11 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
     return names
 
 
-def check_shape(found: Any, shape: tuple[int, ...], what: str) -> None:
+def check_shape(value: Any, shape: tuple[int, ...], description: str) -> None:
     """Raise a UserError unless what a method returned is a tensor of this shape."""
-    if not isinstance(found, Tensor) or found.shape != shape:
-        got = f"one of shape {list(found.shape)}" if isinstance(found, Tensor) else f"a {type(found).__name__}"
-        raise UserError(f"{what} must be a tensor of shape {list(shape)}, got {got}")
+    if not isinstance(value, Tensor) or value.shape != shape:
+        got = f"one of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise UserError(f"{description} must be a tensor of shape {list(shape)}, got {got}")
 
 
 class PostHoc(Declared):

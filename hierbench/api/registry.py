@@ -31,8 +31,8 @@ HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of
 
 
 @dataclass(frozen=True)
-class Found:
-    """A method that was found."""
+class LoadedMethod:
+    """A method that was imported, and how any process can import it again."""
 
     reference: str  # a name or path by which any process can find it
     cls: AnyMethod
@@ -55,7 +55,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenMethod:
     """A method that could not be imported."""
 
     name: str
@@ -76,7 +76,7 @@ def is_installed(name: str) -> bool:
     return name in method_names() or (bool(HIDDEN.fullmatch(name)) and isfile(method_folder() / f"{name}.py"))
 
 
-def find_method(reference: str) -> Found:
+def find_method(reference: str) -> LoadedMethod:
     """Import one method by name or by path.
 
     Raises:
@@ -99,20 +99,20 @@ def find_method(reference: str) -> Found:
     raise unknown_name("method", reference, [*METHOD_GROUPS, *method_names()])
 
 
-def find_all() -> Iterator[Found | Broken]:
+def find_all() -> Iterator[LoadedMethod | BrokenMethod]:
     """Yield every installed method; a broken one does not stop the others."""
     return map(find_or_broken, method_names())
 
 
-def find_or_broken(reference: str) -> Found | Broken:
-    """Import one method; return a `Broken` if its file cannot be imported, raise a UserError for an unknown name."""
+def find_or_broken(reference: str) -> LoadedMethod | BrokenMethod:
+    """Import one method; return a `BrokenMethod` if its file cannot be imported; a UserError for an unknown name."""
     try:
         return find_method(reference)
     except BrokenMethodError as error:
-        return Broken(reference, str(error))
+        return BrokenMethod(reference, str(error))
 
 
-def _from_path(path: Path) -> Found:
+def _from_path(path: Path) -> LoadedMethod:
     if not isfile(path):
         raise UserError(f"no method file {path}")
     path = path.resolve()
@@ -130,16 +130,18 @@ def _from_path(path: Path) -> Found:
         return _checked(path.stem, _only_method(module, str(path)), path, str(path))
 
 
-def _import_errors(what: str, file_name: str = "") -> AbstractContextManager[None]:
+def _import_errors(subject: str, file_name: str = "") -> AbstractContextManager[None]:
     """Turn any error of an import into one line, with the last line of the method's own file that ran."""
 
     def problem(error: BaseException) -> BrokenMethodError:
-        return BrokenMethodError(f"method {what} cannot be imported: {one_line_of(error)}{line_in(error, file_name)}")
+        return BrokenMethodError(
+            f"method {subject} cannot be imported: {one_line_of(error)}{line_in(error, file_name)}"
+        )
 
     return foreign(problem, passing=BrokenMethodError)
 
 
-def _only_method(module: ModuleType, what: str) -> Any:
+def _only_method(module: ModuleType, subject: str) -> Any:
     classes = [
         value
         for value in vars(module).values()
@@ -147,15 +149,15 @@ def _only_method(module: ModuleType, what: str) -> Any:
     ]
     if len(classes) != 1:
         problem = f"the file must define exactly one Method or PostHoc, it defines {len(classes)}"
-        raise BrokenMethodError(f"method {what}: {problem}")
+        raise BrokenMethodError(f"method {subject}: {problem}")
     return classes[0]
 
 
-def _checked(name: str, cls: Any, file: Path | None, reference: str) -> Found:
+def _checked(name: str, cls: Any, file: Path | None, reference: str) -> LoadedMethod:
     if not (isinstance(cls, type) and issubclass(cls, Method | PostHoc)):
         raise BrokenMethodError(f"method {name}: {cls!r} is not a Method or PostHoc")
     check_class(name, cls)
-    return Found(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
+    return LoadedMethod(reference, cls, digest_of_code(read_bytes(file)) if file else "", file)
 
 
 def check_class(name: str, cls: AnyMethod) -> None:
@@ -175,18 +177,18 @@ def check_class(name: str, cls: AnyMethod) -> None:
     if issubclass(cls, PostHoc):
         _check_bases(name, cls)
     if name in METHOD_GROUPS:
-        what = "every method" if name == "all" else "the methods of the paper"
-        raise BrokenMethodError(f"method {name}: the name stands for {what}; choose another")
+        wanted_methods = "every method" if name == "all" else "the methods of the paper"
+        raise BrokenMethodError(f"method {name}: the name stands for {wanted_methods}; choose another")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class sets name = {cls.name!r}; file and name must agree")
 
 
 def _check_bases(name: str, cls: type[PostHoc]) -> None:
     """Raise a BrokenMethodError unless a post-hoc method names its bases, each once, and not itself."""
-    given: Any = cls.base
-    bases = (given,) if isinstance(given, str) else given
+    base: Any = cls.base
+    bases = (base,) if isinstance(base, str) else base
     if not isinstance(bases, tuple) or not bases or not all(isinstance(base, str) and base for base in bases):
-        raise BrokenMethodError(f"method {name}: base must be a method's name, or a tuple of them, not {given!r}")
+        raise BrokenMethodError(f"method {name}: base must be a method's name, or a tuple of them, not {base!r}")
     if cls.name in bases:
         raise BrokenMethodError(f"method {name}: it cannot be its own base")
     if len(set(bases)) < len(bases):
@@ -217,17 +219,17 @@ class InstalledMethods:
 
     def __init__(self) -> None:
         self._names = frozenset(method_names())  # asking for each name reads the metadata of all packages
-        self._found: dict[str, Found | None] = {}
+        self._found: dict[str, LoadedMethod | None] = {}
 
-    def installed(self, name: str) -> Found | None:
+    def installed(self, name: str) -> LoadedMethod | None:
         """Return the installed method of a name, None where there is none that can be imported."""
         if name not in self._found:
-            known = name in self._names or (name.startswith("_") and is_installed(name))
-            found = find_or_broken(name) if "/" not in name and known else None
-            self._found[name] = None if isinstance(found, Broken) else found
+            is_known = name in self._names or (name.startswith("_") and is_installed(name))
+            method = find_or_broken(name) if "/" not in name and is_known else None
+            self._found[name] = None if isinstance(method, BrokenMethod) else method
         return self._found[name]
 
-    def that_ran(self, spec: Spec) -> Found | None:
+    def that_ran(self, spec: Spec) -> LoadedMethod | None:
         """Return the installed method if its code is that of a run."""
-        found = self.installed(spec.method.name)
-        return found if found is not None and found.code == spec.method.code else None
+        method = self.installed(spec.method.name)
+        return method if method is not None and method.code == spec.method.code else None

@@ -40,31 +40,33 @@ def command(
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., None]:
-        own = dict(signature(function, eval_str=True).parameters)
-        groups = {name: (p.annotation, _fields(p.annotation, fixed)) for name, p in own.items() if _is_group(p)}
+        own_parameters = dict(signature(function, eval_str=True).parameters)
+        groups = {
+            name: (p.annotation, _fields(p.annotation, fixed)) for name, p in own_parameters.items() if _is_group(p)
+        }
         parameters: dict[str, Parameter] = {}
-        for name, parameter in own.items():
+        for name, parameter in own_parameters.items():
             parameters |= groups[name][1] if name in groups else {name: parameter}
         if table is not None:
             of_table = _fields(TableOptions, fixed)
             about = f"Format of the table; by default {table}, and columns of its width in a terminal."
             of_table["format_"] = of_table["format_"].replace(annotation=Annotated[Format | None, about])
-            parameters |= {name: p for name, p in of_table.items() if name not in own}
+            parameters |= {name: p for name, p in of_table.items() if name not in own_parameters}
 
         @wraps(function)
         def run(**values: Any) -> None:
             from hierbench.utils.console import say
 
             if table is not None:
-                asked = values["format_"]
-                if values["as_json"] and asked not in (None, "json"):
-                    raise UserError(f"--json does not go with --format {asked}")
-                values["format_"] = "json" if values["as_json"] else asked or table
+                format_name = values["format_"]
+                if values["as_json"] and format_name not in (None, "json"):
+                    raise UserError(f"--json does not go with --format {format_name}")
+                values["format_"] = "json" if values["as_json"] else format_name or table
                 values["as_json"] = values["format_"] == "json"
-            passed = {name: values[name] for name in own if name not in groups}
+            passed = {name: values[name] for name in own_parameters if name not in groups}
             for name, (kind, options) in groups.items():
                 passed[name] = kind(**fixed, **{option: values[option] for option in options})
-            output = None if "output" in own else values.get("output")
+            output = None if "output" in own_parameters else values.get("output")
             trains = any(kind is Options for kind, _ in groups.values())
             if trains and output is not None and not output.resolve().parent.is_dir():  # not after the training
                 raise UserError(f"--output {output}: no such folder")
@@ -72,11 +74,11 @@ def command(
             shown = Shown(result) if isinstance(result, Table) else result
             if not isinstance(shown, Shown):
                 raise typer.Exit(shown or 0)
-            if shown.table is not None and output is None and not values["as_json"] and is_terminal(asked):
+            if shown.table is not None and output is None and not values["as_json"] and is_terminal(format_name):
                 show(shown.table)
             elif shown.table is not None:
                 write_result(render(shown.table, values["format_"]), output)
-            for line in shown.said:
+            for line in shown.lines:
                 say(line)
             raise typer.Exit(shown.code)
 
@@ -89,9 +91,9 @@ def command(
     return decorate
 
 
-def is_terminal(asked: str | None) -> bool:
+def is_terminal(format_name: str | None) -> bool:
     """Whether a table is for a terminal, whose width it has to fit."""
-    return asked in (None, "terminal") and sys.stdout.isatty()
+    return format_name in (None, "terminal") and sys.stdout.isatty()
 
 
 def group(help: str, *commands: Callable[..., None], panels: dict[str, str] | None = None) -> typer.Typer:
@@ -142,7 +144,10 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words after the command's name: [OPTIONS] A [B]."""
-        return ["[OPTIONS]", *(f"{of.metavar}" if of.required else f"[{of.metavar}]" for of in self.arguments)]
+        return [
+            "[OPTIONS]",
+            *(f"{argument.metavar}" if argument.required else f"[{argument.metavar}]" for argument in self.arguments),
+        ]
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -184,8 +189,8 @@ def _is_group(parameter: Parameter) -> bool:
 def _fields(kind: Any, fixed: dict[str, Any]) -> dict[str, Parameter]:
     """Return the fields of a dataclass as parameters."""
     made = {field.name: field.default_factory() for field in fields(kind) if field.default_factory is not MISSING}
-    found = signature(kind, eval_str=True).parameters.items()
-    return {name: p.replace(default=made.get(name, p.default)) for name, p in found if name not in fixed}
+    parameters = signature(kind, eval_str=True).parameters.items()
+    return {name: p.replace(default=made.get(name, p.default)) for name, p in parameters if name not in fixed}
 
 
 def _worded(parameter: Parameter) -> Any:

@@ -43,9 +43,9 @@ def list_(
         titles = {name: title for name, title in titles.items() if dataset in recipes[name]}
     rows = []
     for variant, title in titles.items():
-        there, users = find(variant, data_dir), ", ".join(recipes.get(variant, {}))
-        state = Flag("not prepared") if there is None else Flag("prepared", "yes")
-        sizes = {} if there is None else there.meta["splits"]
+        prepared, users = find(variant, data_dir), ", ".join(recipes.get(variant, {}))
+        state = Flag("not prepared") if prepared is None else Flag("prepared", "yes")
+        sizes = {} if prepared is None else prepared.meta["splits"]
         numbers = [Number(sizes.get(split), ",") for split in SPLITS]
         rows.append(Line([Text(variant), Text(title), Text(users), state, *numbers]))
     return Table("Datasets", ("Name", "Dataset", "Recipes", "State", *SPLITS), rows)
@@ -77,28 +77,27 @@ def new(
     if features:
         if (backbone, resize) != ("wrn10-1-s4", "stretch"):
             raise UserError("--backbone and --resize are for images; features are trained on as they are")
-        asked = Asked(name, "", tree, output or Path(f"{name}.toml"), features=features)
-        sizes = write_recipe(asked, lambda share: None, lambda line: print(line, file=sys.stderr))
-        return _announce(asked, sizes, "rows")
+        request = Asked(name, "", tree, output or Path(f"{name}.toml"), features=features)
+        sizes = write_recipe(request, lambda share: None, lambda line: print(line, file=sys.stderr))
+        return _announce(request, sizes, "rows")
     is_library, side = ":" in backbone, 64 if backbone.startswith("wrn") else 224
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)
     size = input_size(model) if is_library else (side, side)
-    asked = Asked(name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size)
+    request = Asked(name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size)
     with Meter(f"reading {name}", 1.0) as meter:
-        sizes = write_recipe(asked, lambda share: meter.part("images", share, 1.0), meter.say)
-    _announce(asked, sizes, "images read")
+        sizes = write_recipe(request, lambda share: meter.part("images", share, 1.0), meter.say)
+    _announce(request, sizes, "images read")
 
 
-def _announce(asked: "Asked", sizes: "Expected", what: str) -> None:
+def _announce(request: "Asked", sizes: "Expected", unit: str) -> None:
     """Print what a dataset holds and the command that runs it."""
     levels = ", ".join(map(str, sizes.level_sizes))
-    num = f"{sizes.train + sizes.val + sizes.test:,} {what}"
-    print(f"{asked.name}: {num}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
-    file = asked.output if asked.output.is_absolute() else Path(".", asked.output)
-    print(
-        f"wrote {asked.output}; run: hierbench run --methods paper --dataset {'' if file.is_absolute() else './'}{file}"
-    )
+    num = f"{sizes.train + sizes.val + sizes.test:,} {unit}"
+    print(f"{request.name}: {num}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")
+    file = request.output if request.output.is_absolute() else Path(".", request.output)
+    dataset = f"{'' if file.is_absolute() else './'}{file}"
+    print(f"wrote {request.output}; run: hierbench run --methods paper --dataset {dataset}")
 
 
 @command("data prepare shapes")

@@ -34,12 +34,12 @@ def leaderboard(
 
         if numbers != "runs":
             raise UserError("--publish is for runs; the paper's tables are already published")
-        given = [name for name in ("output", "format_", "as_json") if is_given(context, name)]
-        if given:
-            option = {"output": "--output", "format_": "--format", "as_json": "--json"}[given[0]]
+        other_options = [name for name in ("output", "format_", "as_json") if is_given(context, name)]
+        if other_options:
+            option = {"output": "--output", "format_": "--format", "as_json": "--json"}[other_options[0]]
             raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
-        said = publish_table(dataset, publish, place, None if metrics is None else columns)
-        print_said(said.notes, said.lines)
+        lines = publish_table(dataset, publish, place, None if metrics is None else columns)
+        print_said(lines.notes, lines.lines)
         return None
     from hierbench.leaderboard.opening import note, open_board
 

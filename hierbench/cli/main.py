@@ -26,15 +26,20 @@ PANELS = {
 
 app = group(
     "Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.",
-    *(of for name in FILES for of in vars(import_module(f"hierbench.cli.{name}")).values() if hasattr(of, "example")),
+    *(
+        value
+        for name in FILES
+        for value in vars(import_module(f"hierbench.cli.{name}")).values()
+        if hasattr(value, "example")
+    ),
     panels=PANELS,
 )
 for part in (methods, data, site):
     app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
+def _say_version(is_given: bool) -> None:
+    if is_given:
         from hierbench import __version__
 
         print(f"hierbench {__version__}")

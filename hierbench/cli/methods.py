@@ -15,13 +15,13 @@ from hierbench.leaderboard.table import Line, Table, Text
 @command("methods list", table="terminal")
 def list_() -> Table:
     """List the installed methods."""
-    from hierbench.api.registry import Broken, find_all
+    from hierbench.api.registry import BrokenMethod, find_all
 
     rows = [
-        [found.name, f"BROKEN: {found.reason}", "", ""]
-        if isinstance(found, Broken)
-        else [found.name, found.cls.title, ",".join(found.cls.types), found.cls.source]
-        for found in find_all()
+        [method.name, f"BROKEN: {method.reason}", "", ""]
+        if isinstance(method, BrokenMethod)
+        else [method.name, method.cls.title, ",".join(method.cls.types), method.cls.source]
+        for method in find_all()
     ]
     return Table("Methods", ("Name", "Method", "Models", "Source"), [Line(list(map(Text, row))) for row in rows])
 
@@ -45,9 +45,9 @@ def _passes(method: str) -> bool:
     from hierbench.utils.text import one_line
 
     with redirect_stdout(sys.stderr):  # a method may print
-        found = find_method(method)
-        problems = list(check_method(found.cls))
-    names, failed = [check.name for check in checks_of(found.cls)], 0
+        loaded = find_method(method)
+        problems = list(check_method(loaded.cls))
+    names, failed = [check.name for check in checks_of(loaded.cls)], 0
     for name, problem in problems:
         names.remove(name)
         failed += bool(problem)
@@ -55,7 +55,7 @@ def _passes(method: str) -> bool:
     for name in names:
         print(f"not run {name}")
     summary = f"{failed} {'check' if failed == 1 else 'checks'} failed" + (f", {len(names)} not run" if names else "")
-    print(f"{found.name}: {summary if failed or names else 'all checks passed'}")
+    print(f"{loaded.name}: {summary if failed or names else 'all checks passed'}")
     return not failed and not names
 
 

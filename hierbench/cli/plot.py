@@ -74,8 +74,8 @@ def _check(kind: str, dataset: str, numbers: str, protocol: str | None, choice: 
         raise UserError("--dataset all is for similarity; the other kinds show one dataset")
     if numbers == "paper" and kind != "tradeoff":
         raise UserError("--numbers paper is for tradeoff; the paper has no numbers for the other plots")
-    given = [option for option, value in choice.items() if value is not None]
-    if given and kind != "confusion":
-        raise UserError(f"{given[0]} is for confusion; {kind} shows all runs of the leaderboard")
-    if "--run" in given and (len(given) > 1 or protocol is not None):
-        raise UserError(f"--run names the run: leave out {given[1] if len(given) > 1 else '--protocol'}")
+    options = [option for option, value in choice.items() if value is not None]
+    if options and kind != "confusion":
+        raise UserError(f"{options[0]} is for confusion; {kind} shows all runs of the leaderboard")
+    if "--run" in options and (len(options) > 1 or protocol is not None):
+        raise UserError(f"--run names the run: leave out {options[1] if len(options) > 1 else '--protocol'}")

@@ -45,8 +45,8 @@ def power(
 
     _check(target, level, difference, deviation)
     if difference is not None and deviation is not None:
-        given = {"--dataset": dataset, "rows": rows, "--metric": metric, "--protocol": place.protocol}
-        named = [name for name, value in given.items() if value] + ["--numbers paper"] * (numbers == "paper")
+        row_options = {"--dataset": dataset, "rows": rows, "--metric": metric, "--protocol": place.protocol}
+        named = [name for name, value in row_options.items() if value] + ["--numbers paper"] * (numbers == "paper")
         if named:
             raise UserError(f"--difference and --deviation leave nothing to take from rows; leave out {named[0]}")
         assumed = Effect(difference, (deviation,) * (2 if unpaired else 1))

@@ -26,5 +26,5 @@ def publish(
     from hierbench.sharing.publish import publish as publish_table
 
     columns = None if metrics is None else asked_columns(metrics)
-    said = publish_table(dataset, output, place, columns, update=update)
-    print_said(said.notes, said.lines)
+    lines = publish_table(dataset, output, place, columns, update=update)
+    print_said(lines.notes, lines.lines)

@@ -61,20 +61,24 @@ def reproduce(
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
     """
-    own = {"--runs": runs, "--source": source, "--weights": weights, "--jobs": jobs}
-    given = [name for name, value in own.items() if value is not None] + ["--device"] * (device != "auto")
-    if given and not run:
-        raise UserError(f"{given[0]} is for --run, which carries the command out")
+    run_options = {"--runs": runs, "--source": source, "--weights": weights, "--jobs": jobs}
+    given_options = [name for name, value in run_options.items() if value is not None] + ["--device"] * (
+        device != "auto"
+    )
+    if given_options and not run:
+        raise UserError(f"{given_options[0]} is for --run, which carries the command out")
     from hierbench.studies.reproduction.row import find_rows, repeat
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
     shown, code = [], 0
     for recorded in find_rows(Place(board, data_dir, protocol, request), row, dataset):
         compared, kept = repeat(recorded, runs, again) if run else ({}, [])
-        code |= any(not one.agrees for one in compared.values())
+        code |= any(not repetition.agrees for repetition in compared.values())
         shown.append(_content(recorded, kept, compared))
-    commands = [shlex.join(one["command"]) if one["command"] else json.dumps(one["spec"]) for one in shown]
-    lines = [Line(list(map(Text, words))) for one in shown for words in _lines(one)]
+    commands = [
+        shlex.join(content["command"]) if content["command"] else json.dumps(content["spec"]) for content in shown
+    ]
+    lines = [Line(list(map(Text, words))) for content in shown for words in _lines(content)]
     table = Table("Behind a row", ["Row", "What", "Value"], lines, above=commands, merged=1, content={"rows": shown})
     return Shown(table, code=code)
 
@@ -102,15 +106,16 @@ def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repe
             name: {"mean": cell.mean, "ci95": cell.ci95, "values": cell.values} for name, cell in cells.items()
         },
         "environment": {
-            name: list(dict.fromkeys(str(one.get(name, "unknown")) for one in environments)) for name in PACKAGES
+            name: list(dict.fromkeys(str(environment.get(name, "unknown")) for environment in environments))
+            for name in PACKAGES
         },
         "data": spec.dataset.digest,
         "tree": spec.dataset.hierarchy,
         "distance": spec.dataset.distance,
         "weights": spec.weights,
-        "code": {one.method.name: one.method.code for one in recorded.specs.values()},
+        "code": {spec.method.name: spec.method.code for spec in recorded.specs.values()},
         "notes": [*recorded.notes, *kept],
-        "again": [{"seed": seed, **vars(one)} for seed, one in compared.items()],
+        "again": [{"seed": seed, **vars(repetition)} for seed, repetition in compared.items()],
         **({} if command else {"spec": spec.content()}),
     }
 
@@ -129,10 +134,14 @@ def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield row, "weights", f"SHA-256 {content['weights']}" if content["weights"] else "none"
     yield from ((row, f"code of {name}", f"SHA-256 {code}") for name, code in content["code"].items())
     yield from ((row, "note", note) for note in content["notes"])
-    for one in content["again"]:
-        pairs = ((name, *map(_number, pair)) for name, pair in one["metrics"].items())
+    for repetition in content["again"]:
+        pairs = ((name, *map(_number, pair)) for name, pair in repetition["metrics"].items())
         values = ", ".join(f"{name} {old} -> {new}" for name, old, new in pairs)
-        yield row, f"seed {one['seed']} again", MEANING[one["verdict"]] + (f" ({values})" if values else "")
+        yield (
+            row,
+            f"seed {repetition['seed']} again",
+            MEANING[repetition["verdict"]] + (f" ({values})" if values else ""),
+        )
 
 
 def _number(value: float | None) -> str:

@@ -44,5 +44,5 @@ def score(
     report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
     where = folder_options(runs, data_dir)
-    said = f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}{where}"
-    return Shown(report_table(report), [said] if report.runs else [])
+    place = f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}{where}"
+    return Shown(report_table(report), [place] if report.runs else [])

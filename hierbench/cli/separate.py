@@ -16,7 +16,7 @@ from hierbench.leaderboard.table import Shown
     plan_only=False,
 )
 def separate(
-    one: Annotated[str, typer.Argument(metavar="METHOD:TYPE", help="A row.")],
+    first: Annotated[str, typer.Argument(metavar="METHOD:TYPE", help="A row.")],
     other: Annotated[str, typer.Argument(metavar="METHOD:TYPE", help="The row that it is compared with.")],
     options: Options,
     max_seeds: Annotated[int, "Seeds at the last look; they are part of the design."],
@@ -30,4 +30,4 @@ def separate(
     """
     from hierbench.studies.separation import separate as separate_rows
 
-    return separate_rows(options, (one, other), max_seeds, metric, tuned=tuned)
+    return separate_rows(options, (first, other), max_seeds, metric, tuned=tuned)

@@ -44,5 +44,5 @@ def complete_types(incomplete: str) -> list[str]:
 def complete_last(incomplete: str, names: Iterable[str]) -> list[str]:
     """Complete the last of several names, separated by commas; those before it are not offered again."""
     before, comma, last = incomplete.rpartition(",")
-    given = before.split(",")
-    return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in given]
+    typed = before.split(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in typed]

@@ -53,9 +53,9 @@ RequestOption = Annotated[
 
 def folder_options(runs: Path | None = None, data_dir: Path | None = None) -> str:
     """Return " --runs X --data-dir Y" of the folders that are not the default: a printed command repeats them."""
-    given = (("--runs", runs, "runs"), ("--data-dir", data_dir, "data"))
+    folders = (("--runs", runs, "runs"), ("--data-dir", data_dir, "data"))
     return "".join(
-        f" {name} {shlex.quote(str(path))}" for name, path, default in given if path not in (None, Path(default))
+        f" {name} {shlex.quote(str(path))}" for name, path, default in folders if path not in (None, Path(default))
     )
 
 

@@ -94,13 +94,13 @@ class Recipe(Closed):
 
 def chosen_types(text: str) -> list[FeatureType]:
     """Return the types in a comma-separated list."""
-    asked = [part.strip() for part in text.split(",") if part.strip()]
-    for name in asked:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    for name in names:
         if name not in FEATURE_TYPES:
             raise unknown_name("type", name, FEATURE_TYPES)
-    if not asked:
+    if not names:
         raise UserError("--types names no type; known: type-I, type-II")
-    return [known for known in FEATURE_TYPES if known in asked]
+    return [feature_type for feature_type in FEATURE_TYPES if feature_type in names]
 
 
 @cache
@@ -142,9 +142,9 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     for override in overrides:
         apply_override(content, override)
     content.setdefault("protocol", protocol)
-    given = content["data"]
-    if (given.get("dataset") if isinstance(given, dict) else given) != images:
-        raise UserError(f"{where}: data = {given!r}; a recipe's images are those that its file names")
+    data = content["data"]
+    if (data.get("dataset") if isinstance(data, dict) else data) != images:
+        raise UserError(f"{where}: data = {data!r}; a recipe's images are those that its file names")
     recipe = parse_recipe(content, where)
     if recipe.protocol != protocol:
         raise UserError(f"{where}: protocol = {recipe.protocol!r}; choose a protocol with --protocol")
@@ -179,8 +179,8 @@ def _text_of(dataset: str) -> tuple[str, str]:
             raise UserError(f"no file {dataset}; hierbench data new writes one for a folder of images")
         return dataset, read_given(Path(dataset), dataset)
     if dataset not in recipe_names():
-        if os.path.lexists(own := f"./{dataset}.toml"):
-            raise UserError(f"unknown recipe {dataset!r}; did you mean {own}?")
+        if os.path.lexists(file := f"./{dataset}.toml"):
+            raise UserError(f"unknown recipe {dataset!r}; did you mean {file}?")
         raise unknown_name("recipe", dataset, recipe_names())
     text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")
     return f"recipe {dataset}", text

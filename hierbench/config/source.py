@@ -92,5 +92,5 @@ def check_name(name: str, builtin: Sequence[str], where: str) -> None:
     """Raise a UserError unless the name of a user's dataset is plain and new."""
     if not PLAIN.fullmatch(name):
         raise UserError(f"{where}: dataset = {name!r} must be up to 64 letters, digits, - and _ (it names files)")
-    if name.lower() in (*builtin, "all") or any(name.lower().startswith(f"{known}-jpeg") for known in builtin):
+    if name.lower() in (*builtin, "all") or any(name.lower().startswith(f"{reserved}-jpeg") for reserved in builtin):
         raise UserError(f"{where}: dataset = {name!r} is the name of a built-in dataset; choose another")

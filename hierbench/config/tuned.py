@@ -82,7 +82,7 @@ def read_tuned(file: Path) -> AllTuned:
     }
 
 
-def write_tuned(file: Path, found: AllTuned) -> None:
+def write_tuned(file: Path, results: AllTuned) -> None:
     """Add results to a file; those of other rows stay, even of commands that write at the same time.
 
     A result that replaces one of another study counts its configurations too: both searches were made for the row.
@@ -94,7 +94,7 @@ def write_tuned(file: Path, found: AllTuned) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with Lock(file.parent, "tuned"):
             text, rows = HEADER, dict(read_tuned(file))
-            for key, tuned in found.items():
+            for key, tuned in results.items():
                 before = rows.get(key, tuned)
                 earlier = before.earlier if before.study == tuned.study else before.configurations
                 rows[key] = tuned.model_copy(update={"earlier": earlier})

@@ -30,22 +30,22 @@ def validated(model: type[Model], content: dict[str, Any], where: str) -> Model:
     return made
 
 
-def _bool_as_number(given: Any, read: Any, key: str = "") -> str:
+def _bool_as_number(value: Any, read: Any, key: str = "") -> str:
     """Return `KEY = true` of the first truth value that pydantic has read as 1 or 0, "" if there is none."""
-    if isinstance(given, bool) and isinstance(read, int | float) and not isinstance(read, bool):
-        return f"{key} = {str(given).lower()}"
+    if isinstance(value, bool) and isinstance(read, int | float) and not isinstance(read, bool):
+        return f"{key} = {str(value).lower()}"
     pairs: list[tuple[str, Any, Any]] = []
-    if isinstance(given, dict) and isinstance(read, dict):
-        pairs = [(f"{key}.{name}".lstrip("."), value, read.get(name)) for name, value in given.items()]
-    elif isinstance(given, list | tuple) and isinstance(read, list | tuple):
-        pairs = [(key, *pair) for pair in zip(given, read, strict=False)]
+    if isinstance(value, dict) and isinstance(read, dict):
+        pairs = [(f"{key}.{name}".lstrip("."), value, read.get(name)) for name, value in value.items()]
+    elif isinstance(value, list | tuple) and isinstance(read, list | tuple):
+        pairs = [(key, *pair) for pair in zip(value, read, strict=False)]
     return next(filter(None, (_bool_as_number(value, other, name) for name, value, other in pairs)), "")
 
 
 def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first problem with the content of a closed model."""
     # A misspelt key is unknown and missing: what is unknown says more.
-    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     parts = [str(part) for part in first["loc"]]
     location = ".".join(parts)
     if first["type"] == "extra_forbidden":
@@ -64,11 +64,11 @@ def _unknown_key(parts: list[str], model: type[BaseModel]) -> UserError:
         if (inner := _fields(section).get(part)) is None:  # a model within a list or a union
             break
         section, prefix = inner, f"{prefix}{part}."
-    name, known = ".".join(parts), [prefix + key for key in _fields(section)]
+    name, known_keys = ".".join(parts), [prefix + key for key in _fields(section)]
     near = [prefix + key for key in get_close_matches(parts[-1], _fields(section), n=1)]
     same = [key for key in _leaf_keys(model) if key.rpartition(".")[2] == parts[-1]]  # in other sections
     suggestions = near or get_close_matches(name, same, n=1, cutoff=0.0)
-    return unknown_name("key", name, known, suggestions[0] if suggestions else "")
+    return unknown_name("key", name, known_keys, suggestions[0] if suggestions else "")
 
 
 def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:

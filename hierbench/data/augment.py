@@ -77,7 +77,7 @@ class RandomResizedCrop:
         """Pick the examples and sample all parts at once."""
         num, (height, width), device = len(rows), images.shape[2:], images.device
         batch, part = batch or num, slice(first, first + num)
-        top, left, part_height, part_width = (of[part] for of in random_parts(batch, height, width, device))
+        top, left, part_height, part_width = (values[part] for values in random_parts(batch, height, width, device))
         y = _sample_points(top, part_height, height)
         x = _sample_points(left, part_width, width)
         if self.flip:
@@ -89,11 +89,11 @@ class RandomResizedCrop:
         return F.grid_sample(images[rows].to(grid.dtype), grid, mode="bilinear", align_corners=True)
 
 
-def crop_of(how: Augment) -> PadAndCrop | RandomResizedCrop:
+def crop_of(augment: Augment) -> PadAndCrop | RandomResizedCrop:
     """Return the crop that a recipe's section configures."""
-    if how.crop == "random-resized":
-        return RandomResizedCrop(how.flip)
-    return PadAndCrop(how.pad, how.pad_mode, how.flip, how.last_offset)
+    if augment.crop == "random-resized":
+        return RandomResizedCrop(augment.flip)
+    return PadAndCrop(augment.pad, augment.pad_mode, augment.flip, augment.last_offset)
 
 
 def random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:

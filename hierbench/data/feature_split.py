@@ -79,8 +79,8 @@ def open_split(
     """
     if not spec.model.frozen:
         return Split(prepared, name, spec, device, rank, num_ranks)
-    wanted = Wanted.by_spec(prepared, spec)
-    features = find_features(wanted)
+    request = Wanted.by_spec(prepared, spec)
+    features = find_features(request)
     if features is None:
-        raise UserError(f"the features that {spec.label} trains on are not in {wanted.folder}; run the command again")
+        raise UserError(f"the features that {spec.label} trains on are not in {request.folder}; run the command again")
     return FeatureSplit(prepared, features, name, spec, device, rank, num_ranks)

@@ -119,34 +119,34 @@ class Features:
         return map_array(self.folder / f"{split}-features.npy")
 
 
-def find_features(wanted: Wanted) -> Features | None:
+def find_features(request: Wanted) -> Features | None:
     """Return a cache, None where there is none; features that are given are the dataset's own.
 
     Raises:
         UserError: it is damaged; the sizes of its files are compared here, `check_features` compares what they hold.
     """
-    folder = wanted.folder
-    if wanted.model.given_features:
-        assert wanted.prepared.vectors is not None
-        vectors = wanted.prepared.vectors
+    folder = request.folder
+    if request.model.given_features:
+        assert request.prepared.vectors is not None
+        vectors = request.prepared.vectors
         return Features(folder, {"channels": vectors["num_channels"], "scale": vectors["scale"]})
     if not folder.exists():
         return None
-    found = Features(folder, {})
+    features = Features(folder, {})
     try:
-        found = Features(folder, read_json_object(folder / "meta.json"))
-        if found.meta["content"] != wanted.content():
+        features = Features(folder, read_json_object(folder / "meta.json"))
+        if features.meta["content"] != request.content():
             raise ValueError("meta.json is of other features")
         for split in SPLITS:
-            path, size = folder / f"{split}-features.npy", found.meta["files"][split]["bytes"]
-            if (there := path.stat().st_size) != size:
-                raise ValueError(f"{path.name} has {there:,} bytes instead of {size:,}")
-            shape = (wanted.views(split), wanted.prepared.size(split), found.num_channels)
-            if (array := found.array(split)).shape != shape or array.dtype != np.float32:
+            path, size = folder / f"{split}-features.npy", features.meta["files"][split]["bytes"]
+            if (actual_size := path.stat().st_size) != size:
+                raise ValueError(f"{path.name} has {actual_size:,} bytes instead of {size:,}")
+            shape = (request.views(split), request.prepared.size(split), features.num_channels)
+            if (array := features.array(split)).shape != shape or array.dtype != np.float32:
                 raise ValueError(f"{path.name} holds {array.shape} {array.dtype} instead of {shape} float32")
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _damaged(folder, error) from None
-    return found
+    return features
 
 
 def check_features(features: Features, progress: Progress = lambda share: None) -> None:

@@ -85,8 +85,8 @@ class Split:
         drawn = zip(self._drawn(batches), shares, strict=True)
         parts = [rows[self.rank * share : (self.rank + 1) * share] for rows, share in drawn]
         labels = self.labels[torch.cat(list(batches)).to(self.device)].split([len(batch) for batch in batches])
-        for share, whole, (images, rows) in zip(shares, labels, self._gather(parts), strict=True):
-            yield self._augmented(images, rows, len(whole), self.rank * share), whole
+        for share, targets, (images, rows) in zip(shares, labels, self._gather(parts), strict=True):
+            yield self._augmented(images, rows, len(targets), self.rank * share), targets
 
     def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images [b, 3, H, W] and labels [b] of this rank's share of the evaluated examples, in order."""
@@ -112,8 +112,8 @@ class Split:
         if not batches:
             return
         if self.resident:
-            whole = torch.cat(list(batches)).to(self.device)  # one copy
-            for rows in whole.split([len(batch) for batch in batches]):
+            rows_on_device = torch.cat(list(batches)).to(self.device)  # one copy
+            for rows in rows_on_device.split([len(batch) for batch in batches]):
                 yield self.images, rows
             return
         places = torch.arange(max(len(batch) for batch in batches), device=self.device)

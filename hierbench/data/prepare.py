@@ -80,19 +80,19 @@ def prepare(
     variant = recipe.data.model_copy(update={"jpeg_quality": jpeg_quality}).variant
 
     def ready(say: Callable[[str], None]) -> Prepared | None:
-        there = find(variant, data_dir)
-        return there if recipe.source is None else opening.if_current(recipe, there, say)
+        prepared = find(variant, data_dir)
+        return prepared if recipe.source is None else opening.if_current(recipe, prepared, say)
 
-    if not force and source is None and (there := ready(announce)) is not None:
-        return there
+    if not force and source is None and (prepared := ready(announce)) is not None:
+        return prepared
     request = Request(source, data_dir / "downloads", offline, jpeg_quality)
     target, partial = (refuse_links(data_dir, "prepared", folder) for folder in (variant, f".{variant}.partial"))
     try:
         with claimed(partial) as waited:
             if source is None and not force and _is_complete(partial):
                 _adopt(partial, target)
-            if (waited or source is None) and not force and (there := ready(lambda line: None)) is not None:
-                return there
+            if (waited or source is None) and not force and (prepared := ready(lambda line: None)) is not None:
+                return prepared
             return _prepare(recipe, _open(recipe, request), target, partial, allow_missing, progress, announce)
     except OSError as error:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -163,7 +163,7 @@ def _prepare(
     for split in SPLITS:
         if not len(source.labels[split]):
             raise UserError(f"{recipe.data.dataset} has no {split} images")
-    for line in [source.notice] * bool(source.notice) + source.said:
+    for line in [source.notice] * bool(source.notice) + source.messages:
         announce(line)
     _resume_or_clear(source, partial)
     written = not _is_complete(partial)
@@ -212,11 +212,11 @@ def _resume_or_clear(source: Source, partial: Path) -> None:
 
 def _check_space(source: Source, partial: Path) -> None:
     needed = source.num_bytes()
-    there = sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
+    num_written = sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
     free = shutil.disk_usage(partial).free
-    if free < needed - there:
+    if free < needed - num_written:
         gib = 1 << 30
-        raise OSError(errno.ENOSPC, f"{(needed - there) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free")
+        raise OSError(errno.ENOSPC, f"{(needed - num_written) / gib:.1f} GiB are needed, {free / gib:.1f} GiB are free")
 
 
 def _complete(
@@ -238,10 +238,12 @@ def _complete(
     splits = {split: len(labels[split]) for split in SPLITS}
     odd: list[str] = []
     if recipe.source is None:
-        here = opening.sizes_of(source.paths, labels, source.image_size).model_dump()
-        whole = recipe.expected.model_dump()  # Table 1 of the paper
+        sizes = opening.sizes_of(source.paths, labels, source.image_size).model_dump()
+        full_sizes = recipe.expected.model_dump()  # Table 1 of the paper
         odd = [
-            f"{key.replace('_', ' ')} {here[key]} instead of {whole[key]}" for key in here if here[key] != whole[key]
+            f"{key.replace('_', ' ')} {sizes[key]} instead of {full_sizes[key]}"
+            for key in sizes
+            if sizes[key] != full_sizes[key]
         ]
     meta = {
         "schema": 1,
@@ -272,14 +274,14 @@ def _is_complete(partial: Path) -> bool:
 def _adopt(partial: Path, target: Path) -> None:
     """Move a complete dataset to its place, meta.json last; killed at any point, it can be called again."""
     target.mkdir(exist_ok=True)
-    what = "features" if "vectors" in read_json(partial / "meta.json") else "images"
+    unit = "features" if "vectors" in read_json(partial / "meta.json") else "images"
     (target / "meta.json").unlink(missing_ok=True)
     sync_folder(target)
     for split in SPLITS:
         rows, images = rows_file(partial, split), partial / f"{split}-images.npy"
         if images.exists():  # a copy without the rows that are left out
             rows.unlink(missing_ok=True)
-        for path, part in ((rows, what), (images, what), (partial / f"{split}-labels.npy", "labels")):
+        for path, part in ((rows, unit), (images, unit), (partial / f"{split}-labels.npy", "labels")):
             if path.exists():
                 path.replace(target / f"{split}-{part}.npy")
         if (ids := partial / f"{split}-ids.json").exists():

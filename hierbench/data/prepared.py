@@ -148,30 +148,32 @@ def find(name: str, data_dir: Path) -> Prepared | None:
 def find_of(data: DatasetSpec, data_dir: Path) -> Prepared | None:
     """Return the prepared form of the recipe that a spec names, or None; of a user's, else one with its digest."""
     variant = Data(dataset=images_of(data.name), jpeg_quality=data.jpeg_quality).variant
-    there = find(variant, data_dir)
-    if there is None and data.name not in recipe_names():
+    prepared = find(variant, data_dir)
+    if prepared is None and data.name not in recipe_names():
         for file in sorted((data_dir / "prepared").glob("[!.]*/meta.json")):
             with suppress(OSError, ValueError):
                 if parse_json_object(read_text(file, follow=True)).get("digest") == data.digest:
                     return find(file.parent.name, data_dir)
-    return there
+    return prepared
 
 
 def how_to_prepare(data: DatasetSpec) -> str:
     """Return the command that prepares a spec's data, of a user's by the file as `hierbench data new` names it."""
-    given = data.name if data.name in recipe_names() else f"./{data.name}.toml"
-    return f"hierbench data prepare {given}" + (" --protocol authors" if data.jpeg_quality else "")
+    name = data.name if data.name in recipe_names() else f"./{data.name}.toml"
+    return f"hierbench data prepare {name}" + (" --protocol authors" if data.jpeg_quality else "")
 
 
-def verify(name: str, data_dir: Path, given: str = "") -> Prepared:
-    """Read a whole prepared dataset and verify its digest; `given` is how the user named it."""
-    there = find(name, data_dir)
-    if there is None:
+def verify(name: str, data_dir: Path, given_name: str = "") -> Prepared:
+    """Read a whole prepared dataset and verify its digest; `given_name` is how the user named it."""
+    prepared = find(name, data_dir)
+    if prepared is None:
         folders = folder_options(data_dir=data_dir)
-        raise UserError(f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given or name}{folders}")
-    _compare(there)
-    remember_check(there)
-    return there
+        raise UserError(
+            f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given_name or name}{folders}"
+        )
+    _compare(prepared)
+    remember_check(prepared)
+    return prepared
 
 
 def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
@@ -223,8 +225,8 @@ def remember_check(prepared: Prepared) -> None:
 
 def _state(folder: Path, names: Iterable[str]) -> dict[str, Any]:
     """Return {file: [size, time of the content, time of the inode, inode]}, times in ns."""
-    found = {name: (folder / name).stat() for name in names}
-    return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in found.items()}
+    stats = {name: (folder / name).stat() for name in names}
+    return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in stats.items()}
 
 
 def digest_of(

@@ -101,7 +101,7 @@ class Source:
         ids: file names of the rows' images, or paths, by which predictions made elsewhere are put in order; by default
             `names`, or nothing.
         state: digests of what a user's dataset was prepared from; kept in meta.json.
-        said: lines for the user while it is prepared.
+        messages: lines for the user while it is prepared.
         vectors: what there is in place of images.
         ordered: whether the rows are in the official order, which `evaluation.drop_order = "file"` goes by.
     """
@@ -117,7 +117,7 @@ class Source:
     notice: str = ""
     ids: dict[str, list[str]] = field(default_factory=dict)
     state: dict[str, str] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     vectors: Vectors | None = None
     ordered: bool = True
 

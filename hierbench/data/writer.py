@@ -87,10 +87,10 @@ class RowFile:
     def write_rows(self, start: int, rows: NDArray[Any]) -> None:
         """Write rows from row `start` on; they are not marked yet."""
         assert rows[0].nbytes == self.row_bytes, (rows.dtype, rows.shape)
-        left, place = np.ascontiguousarray(rows).data.cast("B"), self.start + start * self.row_bytes
-        while left:
-            written = os.pwrite(self.file.fileno(), left, place)  # may be short
-            left, place = left[written:], place + written
+        remaining, place = np.ascontiguousarray(rows).data.cast("B"), self.start + start * self.row_bytes
+        while remaining:
+            written = os.pwrite(self.file.fileno(), remaining, place)  # may be short
+            remaining, place = remaining[written:], place + written
 
     def flush(self) -> None:
         """Put the rows on disk, then their marks."""
@@ -118,7 +118,9 @@ class _Groups:
 
     def add(self, pieces: list[Piece]) -> None:
         """Give a group to the threads."""
-        self.pending.append((pieces, self.pool.submit(lambda: [self.files[one.split].write(one) for one in pieces])))
+        self.pending.append(
+            (pieces, self.pool.submit(lambda: [self.files[piece.split].write(piece) for piece in pieces]))
+        )
 
     def finish(self) -> None:
         """Wait for the oldest group, mark its rows, and flush where enough is written: the threads have others."""
@@ -174,8 +176,8 @@ def write_images(
             else:
                 files[split] = RowFile(folder, split, shape[0] * shape[1], shape[2:], vectors.dtype, shape[0])
             stack.callback(files[split].file.close)
-        left, cores = sum(int(np.count_nonzero(~file.done)) for file in files.values()), num_cores()
-        together = max(1, min(TOGETHER, left // (2 * cores)))  # few are shared by all cores
+        num_missing, cores = sum(int(np.count_nonzero(~file.done)) for file in files.values()), num_cores()
+        together = max(1, min(TOGETHER, num_missing // (2 * cores)))  # few are shared by all cores
         groups = _Groups(files, ThreadPoolExecutor(cores), progress)
         stack.callback(groups.stop)
         pieces = (piece for piece in source.pieces() if not files[piece.split].done[piece.start])

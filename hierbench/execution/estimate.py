@@ -64,9 +64,9 @@ def estimate(
     On an accelerator it is measured for a dry run alone (`measure`): a run would use the device twice. Of jobs that run
     elsewhere (no workers) it is not known.
     """
-    here = setting.workers > 0 and (setting.device == "cpu" or (setting.device == "cuda" and measure))
-    extractions = _extractions(recipe, kinds, inputs, setting.device if here else None)
-    if not kinds or not here:
+    is_local = setting.workers > 0 and (setting.device == "cpu" or (setting.device == "cuda" and measure))
+    extractions = _extractions(recipe, kinds, inputs, setting.device if is_local else None)
+    if not kinds or not is_local:
         return Estimate({}, None if kinds else 0.0, extractions)
     try:
         per_job = _seconds_per_job(recipe, kinds, inputs, setting)
@@ -80,8 +80,8 @@ def estimate(
 
 def _sizes(recipe: Recipe, inputs: Inputs) -> dict[str, int]:
     """Return the number of images by split: of the data, or as the recipe expects it."""
-    known = inputs.prepared
-    return {split: getattr(recipe.expected, split) if known is None else known.size(split) for split in SPLITS}
+    prepared = inputs.prepared
+    return {split: getattr(recipe.expected, split) if prepared is None else prepared.size(split) for split in SPLITS}
 
 
 def _seconds_per_job(
@@ -140,7 +140,7 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
         return []
     vectors = sum(sizes.values()) + (model.views - 1) * sizes["train"]
     num_bytes = vectors * cached_backbone(model).num_channels * np.dtype(np.float32).itemsize
-    found, per_image = dict[str, Extraction](), None
+    extractions, per_image = dict[str, Extraction](), None
     for kind in dict.fromkeys(kinds):
         pool = model.type_i_pool if kind == "type-I" else "average"
         cached = False
@@ -150,8 +150,8 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
         if not cached and device is not None and per_image is None:
             per_image = _seconds_to_extract(recipe, device)
         seconds = 0.0 if cached else None if per_image is None else per_image * vectors
-        found[pool] = Extraction(pool, cached, sum(sizes.values()), vectors, num_bytes, seconds)
-    return list(found.values())
+        extractions[pool] = Extraction(pool, cached, sum(sizes.values()), vectors, num_bytes, seconds)
+    return list(extractions.values())
 
 
 def _seconds_to_extract(recipe: Recipe, device: str) -> float:

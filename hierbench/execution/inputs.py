@@ -75,8 +75,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             if recipe.data.dataset in NEEDS_SOURCE and not option:
                 option = " --source FILE"
             folders = folder_options(data_dir=options.data_dir)
-            how = f"hierbench data prepare {options.dataset}{protocol}{option}{folders}"
-            missing.append(f"{variant} {state} in {options.data_dir}; run: {how}")
+            command = f"hierbench data prepare {options.dataset}{protocol}{option}{folders}"
+            missing.append(f"{variant} {state} in {options.data_dir}; run: {command}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
             missing.append(f"{title_of(model)} are not here; a run downloads them, or give --weights FILE")
         if missing:
@@ -107,10 +107,10 @@ def _check_inputs(recipe: Recipe, prepared: Prepared) -> None:
         )
 
 
-def prepare_with_progress(recipe: Recipe, data_dir: Path, source: Path | None = None, **how: Any) -> Prepared:
-    """Prepare a dataset if need be, with a progress bar; `how` is passed on to `hierbench.data.prepare.prepare`."""
+def prepare_with_progress(recipe: Recipe, data_dir: Path, source: Path | None = None, **options: Any) -> Prepared:
+    """Prepare a dataset if need be, with a progress bar; `options` is passed on to `hierbench.data.prepare.prepare`."""
     with Meter(f"preparing {recipe.data.dataset}", 1.0) as meter:
         prepared = prepare(
-            recipe, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **how
+            recipe, data_dir, source, lambda share: meter.part("images", share, 1.0), announce=meter.say, **options
         )
     return prepared

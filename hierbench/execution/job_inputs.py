@@ -34,8 +34,8 @@ def weights_of(job: Job, setting: Setting) -> Path | None:
 
 def data_of(job: Job, setting: Setting) -> Prepared:
     """Return the job's dataset, after comparing data and method with the plan's."""
-    if job.found.code != job.spec.method.code:
-        raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
+    if job.method.code != job.spec.method.code:
+        raise UserError(f"the file of {job.method.name} has changed since the plan; run the command again")
     dataset = data.find_of(job.spec.dataset, setting.data_dir)
     if dataset is None or dataset.digest != job.spec.dataset.digest:
         raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
@@ -53,17 +53,17 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
     """
     if setting.executor == "ray":
         return
-    wanted = {
-        found.key: (found, job)
+    requests = {
+        request.key: (request, job)
         for job in plan
         if job.trains
         and job.spec.model.frozen
         and not job.spec.model.given_features
         and not is_finished(job.spec, setting.store)
-        for found in [Wanted.by_spec(data_of(job, setting), job.spec)]
+        for request in [Wanted.by_spec(data_of(job, setting), job.spec)]
     }
-    for found, job in wanted.values():
-        _extract(found, job, setting)
+    for request, job in requests.values():
+        _extract(request, job, setting)
 
 
 def features_without_crops(job: Job, prepared: Prepared, setting: Setting) -> FeatureSplit:
@@ -88,17 +88,17 @@ def features_of(job: Job, prepared: Prepared, setting: Setting, note: Note) -> F
     return _obtain(Wanted.by_spec(prepared, job.spec), job, setting, throttled(on_rows, LINE_EVERY))
 
 
-def _extract(wanted: Wanted, job: Job, setting: Setting) -> Features:
-    is_new = not wanted.folder.exists()
-    with Meter(f"features of {wanted.model.backbone}", float(wanted.num_rows())) as meter:
-        features = _obtain(wanted, job, setting, partial(meter.part, "images and views"))
+def _extract(request: Wanted, job: Job, setting: Setting) -> Features:
+    is_new = not request.folder.exists()
+    with Meter(f"features of {request.model.backbone}", float(request.num_rows())) as meter:
+        features = _obtain(request, job, setting, partial(meter.part, "images and views"))
         if is_new:
-            meter.say(f"features of {wanted.model.backbone} are in {wanted.folder}")
+            meter.say(f"features of {request.model.backbone} are in {request.folder}")
         return features
 
 
-def _obtain(wanted: Wanted, job: Job, setting: Setting, on_rows: OnRows) -> Features:
-    if (features := find_features(wanted)) is not None:  # reading the file of weights for its digest can take long
+def _obtain(request: Wanted, job: Job, setting: Setting, on_rows: OnRows) -> Features:
+    if (features := find_features(request)) is not None:  # reading the file of weights for its digest can take long
         check_features(features)
         return features
-    return obtain_features(wanted, weights_of(job, setting), setting.device, on_rows)
+    return obtain_features(request, weights_of(job, setting), setting.device, on_rows)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from hierbench.api.method import Method
-from hierbench.api.registry import Found
+from hierbench.api.registry import LoadedMethod
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
@@ -15,11 +15,11 @@ from hierbench.models.libraries.feature_map import on_meta
 from hierbench.models.libraries.lookup import cached_backbone
 
 
-def count_parameters(found: Found, recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> int:
+def count_parameters(method: LoadedMethod, recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> int:
     """Return the number of trainable parameters of a method's model on a type."""
-    assert issubclass(found.cls, Method)
-    params = found.params(recipe.params_of(found.name))
-    model = build_classifier(found.cls, hierarchy, feature_type, recipe.model, params, network=_backbone(recipe.model))
+    assert issubclass(method.cls, Method)
+    params = method.params(recipe.params_of(method.name))
+    model = build_classifier(method.cls, hierarchy, feature_type, recipe.model, params, network=_backbone(recipe.model))
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from hierbench.api.method import Method, PostHoc, bases_of, groups_of
 from hierbench.api.registry import (
-    Broken,
-    Found,
+    BrokenMethod,
+    LoadedMethod,
     find_method,
     find_or_broken,
     is_installed,
@@ -29,7 +29,7 @@ from hierbench.utils.errors import UserError, unknown_name
 
 
 def check_request(
-    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType], overrides: Sequence[str] = ()
+    recipe: Recipe, methods: Sequence[LoadedMethod], types: Sequence[FeatureType], overrides: Sequence[str] = ()
 ) -> None:
     """Raise a UserError for mistakes that can be found without the data, so that no download precedes a typo.
 
@@ -46,10 +46,10 @@ def check_request(
     size = min(recipe.expected.image_size or [0])
     if size and recipe.augment.pad >= size:
         raise UserError(f"augment.pad = {recipe.augment.pad} must be less than the images' side, {size}")
-    asked = {found.name: found for found in methods}
+    method_by_name = {method.name: method for method in methods}
     for name in {**recipe.methods, **recipe.tune.grid}:
-        if name in asked:
-            check_section(recipe, asked[name])
+        if name in method_by_name:
+            check_section(recipe, method_by_name[name])
         elif not is_installed(name) and (name != "all" or name in recipe.methods):
             raise unknown_name("method", name, method_names())  # a section of a method that is not run must name one
     taking_part = with_bases(methods)
@@ -60,43 +60,43 @@ def check_request(
                     f"--set {override}: {name} does not take part, only {', '.join(taking_part)}; name it among the "
                     "methods, or leave the setting out"
                 )
-    if not any(feature_type in found.cls.types for found in methods for feature_type in types):
-        names = ", ".join(found.name for found in methods)
+    if not any(feature_type in method.cls.types for method in methods for feature_type in types):
+        names = ", ".join(method.name for method in methods)
         raise UserError(f"nothing to run: {names} cannot use {', '.join(types)}")
 
 
-def check_section(recipe: Recipe, found: Found) -> None:
+def check_section(recipe: Recipe, method: LoadedMethod) -> None:
     """Raise a UserError if a recipe sets what a method does not take."""
-    found.params(recipe.params_of(found.name))
-    if issubclass(found.cls, PostHoc) and "lr" in recipe.methods.get(found.name, {}):
-        bases = " or ".join(f"methods.{base}.lr" for base in bases_of(found.cls))
-        raise UserError(f"methods.{found.name}.lr: {found.name} is not trained; set {bases}")
-    check_rates(recipe, found)
+    method.params(recipe.params_of(method.name))
+    if issubclass(method.cls, PostHoc) and "lr" in recipe.methods.get(method.name, {}):
+        bases = " or ".join(f"methods.{base}.lr" for base in bases_of(method.cls))
+        raise UserError(f"methods.{method.name}.lr: {method.name} is not trained; set {bases}")
+    check_rates(recipe, method)
 
 
-def with_bases(methods: Sequence[Found]) -> dict[str, Found]:
+def with_bases(methods: Sequence[LoadedMethod]) -> dict[str, LoadedMethod]:
     """Return {name: method} of these methods and of those whose predictions they re-rank."""
-    known, open_ends = {found.name: found for found in methods}, list(methods)
+    method_by_name, open_ends = {method.name: method for method in methods}, list(methods)
     while open_ends:
-        found = open_ends.pop()
-        if not issubclass(found.cls, PostHoc):
+        method = open_ends.pop()
+        if not issubclass(method.cls, PostHoc):
             continue
-        for base in bases_of(found.cls):
-            if base not in known:
-                known[base] = find_method(base)
-                open_ends.append(known[base])
-            if found.cls.needs_validation and not known[base].trains:
+        for base in bases_of(method.cls):
+            if base not in method_by_name:
+                method_by_name[base] = find_method(base)
+                open_ends.append(method_by_name[base])
+            if method.cls.needs_validation and not method_by_name[base].trains:
                 raise UserError(
-                    f"{found.name} needs validation scores of {base}, which has none: it re-ranks predictions on the "
+                    f"{method.name} needs validation scores of {base}, which has none: it re-ranks predictions on the "
                     "test split"
                 )
-    return known
+    return method_by_name
 
 
 def make_plan(
     recipe: Recipe,
     prepared: Prepared,
-    methods: Sequence[Found],
+    methods: Sequence[LoadedMethod],
     types: Sequence[FeatureType],
     seeds: int,
     weights: str | None = None,
@@ -108,31 +108,33 @@ def make_plan(
     learning rates} replaces those of the recipe.
     """
     recipes = {key: with_params(recipe, key[0], params) for key, params in (tuned or {}).items()}
-    known = with_bases(methods)
+    method_by_name = with_bases(methods)
     jobs: dict[str, Job] = {}
     hierarchy = prepared.hierarchy(recipe.distance)
 
-    def add(found: Found, feature_type: FeatureType, seed: int, shown: bool) -> Spec:
-        own = recipes.get((found.name, feature_type), recipe)
-        bases: list[Found] = []
-        if issubclass(found.cls, PostHoc):
-            bases = [known[base] for base in bases_of(found.cls)]
+    def add(method: LoadedMethod, feature_type: FeatureType, seed: int, shown: bool) -> Spec:
+        method_recipe = recipes.get((method.name, feature_type), recipe)
+        bases: list[LoadedMethod] = []
+        if issubclass(method.cls, PostHoc):
+            bases = [method_by_name[base] for base in bases_of(method.cls)]
         else:
-            check_rates(own, found, hierarchy, feature_type)
+            check_rates(method_recipe, method, hierarchy, feature_type)
         for base in bases:
             if feature_type not in base.cls.types:
-                raise UserError(f"{found.name} cannot use {feature_type}: it re-ranks {base.name}, which does not")
+                raise UserError(f"{method.name} cannot use {feature_type}: it re-ranks {base.name}, which does not")
         specs = [add(base, feature_type, seed, False) for base in bases]
-        job = Job(make_spec(own, prepared, found, feature_type, seed, weights, specs), found, shown, tuple(bases))
+        job = Job(
+            make_spec(method_recipe, prepared, method, feature_type, seed, weights, specs), method, shown, tuple(bases)
+        )
         if job.id not in jobs or shown:
             jobs[job.id] = job
         return job.spec
 
     for seed in range(seeds):
         for feature_type in (name for name in FEATURE_TYPES if name in types):
-            for found in methods:
-                if feature_type in found.cls.types:
-                    add(found, feature_type, seed, True)
+            for method in methods:
+                if feature_type in method.cls.types:
+                    add(method, feature_type, seed, True)
     return list(jobs.values())
 
 
@@ -151,8 +153,8 @@ def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
         changed = recipe.model_copy(update={"methods": recipe.methods | {method: checked_section(section)}})
     except UserError as error:
         raise UserError(f"methods.{method}: {error}") from None
-    if rates and is_installed(method) and not has_own_groups(found := find_method(method)):
-        check_rates(changed, found)  # nothing is built
+    if rates and is_installed(method) and not has_own_groups(loaded := find_method(method)):
+        check_rates(changed, loaded)  # nothing is built
     return changed
 
 
@@ -170,7 +172,7 @@ def dataset_spec(recipe: Recipe, prepared: Prepared) -> DatasetSpec:
 def make_spec(
     recipe: Recipe,
     prepared: Prepared,
-    found: Found,
+    method: LoadedMethod,
     feature_type: FeatureType,
     seed: int,
     weights: str | None = None,
@@ -183,16 +185,16 @@ def make_spec(
         protocol=recipe.protocol,
         dataset=dataset_spec(recipe, prepared),
         method=MethodSpec(
-            name=found.name,
-            version=found.cls.version,
-            code=found.code,
-            params=found.params(recipe.params_of(found.name)).model_dump(mode="json"),
+            name=method.name,
+            version=method.cls.version,
+            code=method.code,
+            params=method.params(recipe.params_of(method.name)).model_dump(mode="json"),
         ),
         type=feature_type,
         model=recipe.model,
         train=TrainSpec(
             **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `Session.open`
-            lr=recipe.rates_of(found.name, feature_type) if not bases else bases[0].train.lr,
+            lr=recipe.rates_of(method.name, feature_type) if not bases else bases[0].train.lr,
         ),
         augment=recipe.augment,
         evaluation=recipe.evaluation,
@@ -203,13 +205,13 @@ def make_spec(
     )
 
 
-def has_own_groups(found: Found) -> bool:
+def has_own_groups(method: LoadedMethod) -> bool:
     """Whether a method may have parameters with learning rates of their own."""
-    return issubclass(found.cls, Method) and found.cls.parameter_groups is not Method.parameter_groups
+    return issubclass(method.cls, Method) and method.cls.parameter_groups is not Method.parameter_groups
 
 
 def group_names(
-    recipe: Recipe, found: Found, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
+    recipe: Recipe, loaded: LoadedMethod, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
 ) -> list[str] | None:
     """Return the names of a method's own groups, [] for a method without any; the method is built to know them.
 
@@ -219,16 +221,16 @@ def group_names(
     Raises:
         UserError: what the method returns are no groups.
     """
-    if not has_own_groups(found):
+    if not has_own_groups(loaded):
         return []
     sizes = recipe.expected.level_sizes
     if hierarchy is None and not sizes:
         return None
-    kind = next(name for name in FEATURE_TYPES if name in found.cls.types) if feature_type is None else feature_type
-    assert issubclass(found.cls, Method)
+    kind = next(name for name in FEATURE_TYPES if name in loaded.cls.types) if feature_type is None else feature_type
+    assert issubclass(loaded.cls, Method)
     try:
         tree = hierarchy or stand_in_tree(sizes)
-        method = found.cls(tree, num_features(recipe, tree, kind), found.params(recipe.params_of(found.name)))
+        method = loaded.cls(tree, num_features(recipe, tree, kind), loaded.params(recipe.params_of(loaded.name)))
     except Exception as error:  # foreign code, perhaps over a tree that it was not made for; its job reports it
         if isinstance(error, UserError):
             raise
@@ -237,25 +239,25 @@ def group_names(
 
 
 def check_rates(
-    recipe: Recipe, found: Found, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
+    recipe: Recipe, method: LoadedMethod, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
 ) -> None:
     """Raise a UserError if a recipe sets a learning rate of a group that a method does not have."""
-    names = list(own_rates(recipe.methods.get(found.name, {})))
+    names = list(own_rates(recipe.methods.get(method.name, {})))
     if all(PREFIX + name in RATE_NAMES for name in names):
         return
-    groups = group_names(recipe, found, hierarchy, feature_type)
+    groups = group_names(recipe, method, hierarchy, feature_type)
     if groups is not None:
         try:
             check_group_names(names, groups)
         except UserError as error:
-            raise UserError(f"methods.{found.name}: {error}") from None
+            raise UserError(f"methods.{method.name}: {error}") from None
 
 
-def find_methods(names: Sequence[str]) -> tuple[list[Found], int]:
+def find_methods(names: Sequence[str]) -> tuple[list[LoadedMethod], int]:
     """Return the requested methods, and how many cannot be imported: those are reported and left out."""
-    found = [find_or_broken(one) for name in names for one in method_group(name)]
-    methods = {item.name: item for item in found if isinstance(item, Found)}
-    broken = [item for item in found if isinstance(item, Broken)]
+    loaded = [find_or_broken(member) for name in names for member in method_group(name)]
+    methods = {item.name: item for item in loaded if isinstance(item, LoadedMethod)}
+    broken = [item for item in loaded if isinstance(item, BrokenMethod)]
     if not methods:
         reasons = "; ".join(item.reason for item in broken)
         raise UserError(reasons or "--methods names no method; use all, paper, or names separated by commas")

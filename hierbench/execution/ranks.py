@@ -48,7 +48,7 @@ def train_on_ranks(
         with starting_children():
             for rank in range(setting.devices):
                 ours, theirs = context.Pipe()
-                work = (train, rank, port, theirs, setting, job.spec.content(), job.found.reference)
+                work = (train, rank, port, theirs, setting, job.spec.content(), job.method.reference)
                 ranks[ours] = context.Process(target=_rank, args=work, daemon=True, name=f"process {rank}")
                 ranks[ours].start()
                 theirs.close()

@@ -60,13 +60,15 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
 
 
 def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driver: str) -> None:
-    wanted = needs(setting)
+    resources = needs(setting)
     words = {"num_cpus": "CPU", "num_gpus": "GPU"}
-    if not any(all(n["Resources"].get(words[k], 0) >= v for k, v in wanted.items()) for n in ray.nodes() if n["Alive"]):
-        raise UserError(f"no node of the Ray cluster has what a job needs: {wanted}")
-    here = NodeAffinitySchedulingStrategy(driver, soft=False)
-    progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=here).remote()
-    task = ray.remote(_work).options(max_retries=0, **wanted)
+    if not any(
+        all(n["Resources"].get(words[k], 0) >= v for k, v in resources.items()) for n in ray.nodes() if n["Alive"]
+    ):
+        raise UserError(f"no node of the Ray cluster has what a job needs: {resources}")
+    on_driver = NodeAffinitySchedulingStrategy(driver, soft=False)
+    progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=on_driver).remote()
+    task = ray.remote(_work).options(max_retries=0, **resources)
     engine, losses = engine_digest(), Counter[str]()
 
     def start(job: Job) -> Any:
@@ -123,10 +125,10 @@ def engine_digest() -> str:
 
 def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
     """Return what a task is sent: plain values, which a node of any version can read."""
-    file, weights = Path(job.found.reference), setting.weights and setting.weights.resolve()
+    file, weights = Path(job.method.reference), setting.weights and setting.weights.resolve()
     return {
         "spec": job.spec.content(),
-        "reference": job.found.reference,
+        "reference": job.method.reference,
         "source": file.read_bytes() if file.suffix == ".py" else None,
         "setting": vars(replace(setting, executor="local", workers=1, weights=weights)),
         "probe": probe,

@@ -76,14 +76,16 @@ def connected(address: str | None) -> Iterator[str]:
         ConnectionError: it is lost, as Ray noticed after a timeout of its own.
     """
     where = _chosen(address)
-    own = dict[str, Any](include_dashboard=False) if where == LOCAL else {}
+    options = dict[str, Any](include_dashboard=False) if where == LOCAL else {}
 
     def problem(error: BaseException) -> UserError:
-        what = "Ray cannot start on this machine" if where == LOCAL else f"cannot join the Ray cluster at {where}"
+        problem_text = (
+            "Ray cannot start on this machine" if where == LOCAL else f"cannot join the Ray cluster at {where}"
+        )
         why = reason(error)
         if isinstance(error, ConnectionError) and where not in (LOCAL, "auto"):  # its head node answers
             why = f"this machine must be one of its nodes (ray start --address={where}), with its token if it has one"
-        return UserError(f"{what}: {why}")
+        return UserError(f"{problem_text}: {why}")
 
     with our_environment():
         import ray
@@ -95,7 +97,7 @@ def connected(address: str | None) -> Iterator[str]:
         try:
             # Ray raises many types, and documents none; its workers could import from the folder that it starts in.
             with foreign(problem), redirect_stdout(sys.stderr), chdir(sys.prefix):
-                ray.init(address=where, log_to_driver=False, logging_level="error", **own)
+                ray.init(address=where, log_to_driver=False, logging_level="error", **options)
             yield ray.get_runtime_context().get_node_id()
         except ray.exceptions.RayError as error:
             raise ConnectionError(f"the Ray cluster at {where} is lost ({reason(error)}); {RESUME}") from None

@@ -49,12 +49,12 @@ class Setting:
         return replace(self, gpus=gpus[group * self.devices : (group + 1) * self.devices])
 
 
-def choose_device(asked: Device) -> Device:
+def choose_device(requested: Device) -> Device:
     """Return the device of the jobs; "auto" is CUDA if available, else the CPU."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    device: Device = ("cuda" if available["cuda"] else "cpu") if asked == "auto" else asked
+    device: Device = ("cuda" if available["cuda"] else "cpu") if requested == "auto" else requested
     if not available[device]:
-        raise UserError(f"--device {asked}: this machine, or this build of PyTorch, has none")
+        raise UserError(f"--device {requested}: this machine, or this build of PyTorch, has none")
     return device
 
 

@@ -179,11 +179,11 @@ def kept_source(run: Run, spec: Spec) -> Path:
 
 def _keep_source(job: Job, run: Run) -> None:
     """Keep the file of a user's own method next to its result; that copy is never run from here."""
-    if job.found.source is None:
+    if job.method.source is None:
         return
-    content = read_bytes(job.found.source)
+    content = read_bytes(job.method.source)
     if digest_of_code(content) != job.spec.method.code:
-        raise UserError(f"the file of {job.found.name} has changed since the plan; run the command again")
+        raise UserError(f"the file of {job.method.name} has changed since the plan; run the command again")
     run.guard()
     write_bytes(kept_source(run, job.spec), content)
 
@@ -218,7 +218,7 @@ def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str
     """Re-rank, and return the digest of the predictions that were re-ranked; of several bases, those of each."""
     used, prepared = predictions_of_bases(job.spec, setting.store), data_of(job, setting)
     bases = [read_record(setting.store.run(base).folder) for base in job.spec.bases]
-    if job.spec.model.frozen and issubclass(job.found.cls, PostHoc) and job.found.cls.needs_validation:
+    if job.spec.model.frozen and issubclass(job.method.cls, PostHoc) and job.method.cls.needs_validation:
         features_of(job, prepared, setting, note)  # those that its bases were trained on
     # A cluster's GPUs are not those of the machine that re-ranks.
     gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"

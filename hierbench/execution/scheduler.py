@@ -11,7 +11,7 @@ from hierbench.execution.job_queue import OnEnd, Queue
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import can_compute, execute
 from hierbench.execution.workers import run_in_workers
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.runs.peers import POLL, OnProgress
 from hierbench.runs.repair import Note, is_finished, needs_repair, repair
 from hierbench.runs.store import Store
@@ -20,7 +20,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.lock import Lock, LostError
 
 
-def states(plan: list[Job], store: Store) -> dict[str, State]:
+def states(plan: list[Job], store: Store) -> dict[str, JobState]:
     """Return what will happen to each job."""
     return {job.id: "cached" if is_finished(job.spec, store) else "train" if job.trains else "rescore" for job in plan}
 
@@ -69,11 +69,11 @@ def run_plan(
     if not setting.in_process and setting.executor != "ray":
         run_in_workers(queue, setting)
         return queue.failed
-    here = setting.of_worker(0)  # in this process, one after another; of Ray, what its nodes left to re-rank
+    local_setting = setting.of_worker(0)  # in this process, one after another; of Ray, what its nodes left to re-rank
     while queue.waiting:
         if job := queue.take(set()):
-            queue.end(job, outcome := execute(job, here, throttled(queue.reporter(job), 0.2), queue.note))
-            if outcome.state == "failed" and not can_compute(here.device):
+            queue.end(job, outcome := execute(job, local_setting, throttled(queue.reporter(job), 0.2), queue.note))
+            if outcome.state == "failed" and not can_compute(local_setting.device):
                 raise UserError(f"this process can use the GPU no more ({outcome.error}); run the same command again")
         elif queue.waiting:
             queue.follow()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from hierbench.api.registry import Found
+from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Device, Options, is_path
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
 from hierbench.data.user.opening import with_sizes
@@ -66,7 +66,7 @@ class Session:
         """The runs."""
         return Store(self.options.runs.resolve())
 
-    def open(self, methods: Sequence[Found], *, may_be_closed: bool = False) -> Inputs:
+    def open(self, methods: Sequence[LoadedMethod], *, may_be_closed: bool = False) -> Inputs:
         """Check the request, resolve device and precision, and return data and weights; a dry run may lack them.
 
         A runs folder that cannot be written is an error unless it `may_be_closed`.
@@ -96,11 +96,11 @@ class Execution:
     `what` begins the parent run's name, and `failed` has {id: error}.
     """
 
-    def __init__(self, session: Session, what: str) -> None:
+    def __init__(self, session: Session, name: str) -> None:
         options, setting, dataset = session.options, session.setting, session.recipe.dataset
         self.setting, self.failed = setting, dict[str, str]()
         self.meter = Meter(dataset, 0.0)  # of what it is told to expect, in epochs, see `work_of`
-        title = f"{what} {time.strftime('%Y-%m-%d %H:%M:%S')}"
+        title = f"{name} {time.strftime('%Y-%m-%d %H:%M:%S')}"
         uri, self._store = options.mlflow or default_uri(options.runs), Store(options.runs)
         self.mirror = Mirror(
             uri,
@@ -140,8 +140,8 @@ class Execution:
             else:
                 severity = record.metrics["mistake_severity"]
                 shown = "-" if severity is None else f"{severity:.2f}"
-                said = f"top-1 {record.metrics['top1']:.2f} %, severity {shown} ({duration(record.seconds)})"
-                self.meter.say(f"done: {labels[job.id]}: {said}")
+                result = f"top-1 {record.metrics['top1']:.2f} %, severity {shown} ({duration(record.seconds)})"
+                self.meter.say(f"done: {labels[job.id]}: {result}")
             self.mirror.write(record, labels[job.id], _history_of(record))
             on_end(job)
 
@@ -169,7 +169,7 @@ def _history_of(record: Record) -> Sequence[HistoryRow]:
 
 def _parameters_of(session: Session) -> dict[str, str]:
     """Return what a command was asked for, without folders: a path reveals the user's, and MLflow may be shared."""
-    options, given = session.options, [override.split("=", 1) for override in session.options.overrides]
+    options, overrides = session.options, [override.split("=", 1) for override in session.options.overrides]
     methods = [Path(name).stem if is_path(name) else name for name in options.methods.split(",")]
     return {
         "dataset": session.recipe.dataset,
@@ -178,7 +178,10 @@ def _parameters_of(session: Session) -> dict[str, str]:
         "seeds": str(session.num_seeds),
         "protocol": session.recipe.protocol,
         "device": options.device,
-        **{f"set.{key.strip()}": value.rpartition("/")[2] if value.startswith("/") else value for key, value in given},
+        **{
+            f"set.{key.strip()}": value.rpartition("/")[2] if value.startswith("/") else value
+            for key, value in overrides
+        },
     }
 
 

@@ -50,34 +50,36 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
     if weights is None and spec.weights is not None:
         weights = find_weights(spec.model, setting.data_dir / "weights")
     with redirect_stdout(sys.stderr):  # a method may print
-        given = [find_method(str(file.resolve())) for file in files]
-        known = {found.name: found for found in given}
-        if spec.method.name not in known and not is_installed(spec.method.name):  # a record must not name code to run
+        given_methods = [find_method(str(file.resolve())) for file in files]
+        method_by_name = {method.name: method for method in given_methods}
+        if spec.method.name not in method_by_name and not is_installed(
+            spec.method.name
+        ):  # a record must not name code to run
             kept = kept_source(run, spec)
-            there = f"; the file that ran is kept in {kept}: read it before you pass it" if kept.is_file() else ""
-            raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{there}")
-        found = known.get(spec.method.name) or find_method(spec.method.name)
-        posthoc = found.cls if issubclass(found.cls, PostHoc) else None
+            hint = f"; the file that ran is kept in {kept}: read it before you pass it" if kept.is_file() else ""
+            raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{hint}")
+        method = method_by_name.get(spec.method.name) or find_method(spec.method.name)
+        posthoc = method.cls if issubclass(method.cls, PostHoc) else None
         names = bases_of(posthoc) if posthoc else ()
-        for file, one in zip(files, given, strict=True):
-            if one.name not in (found.name, *names):
-                raise UserError(f"--method {file} is {one.name}; the job is {spec.label}")
-        missing = [base for base in names if base not in known and not is_installed(base)]
+        for file, given_method in zip(files, given_methods, strict=True):
+            if given_method.name not in (method.name, *names):
+                raise UserError(f"--method {file} is {given_method.name}; the job is {spec.label}")
+        missing = [base for base in names if base not in method_by_name and not is_installed(base)]
         if missing and posthoc and posthoc.needs_validation:
-            raise UserError(f"{found.name} needs validation scores of {missing[0]}, whose file is given with --method")
-        bases = [known.get(base) or find_method(base) for base in names if base not in missing]
-        return _run(Job(spec, found, bases=tuple(bases)), replace(setting, weights=weights))
+            raise UserError(f"{method.name} needs validation scores of {missing[0]}, whose file is given with --method")
+        bases = [method_by_name.get(base) or find_method(base) for base in names if base not in missing]
+        return _run(Job(spec, method, bases=tuple(bases)), replace(setting, weights=weights))
 
 
 def _named(beginning: str, store: Store) -> Run:
     """Return the only planned run whose id has this prefix."""
-    found = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
-    if not found:
+    runs = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
+    if not runs:
         see = "see: hierbench run --plan-only"
         raise UserError(f"no job in {store.root} has an id that begins with {beginning!r}; {see}")
-    if len(found) > 1:
-        raise UserError(f"{len(found)} jobs have an id that begins with {beginning!r}; give more of it")
-    return found[0]
+    if len(runs) > 1:
+        raise UserError(f"{len(runs)} jobs have an id that begins with {beginning!r}; give more of it")
+    return runs[0]
 
 
 def _spec(run: Run) -> Spec:

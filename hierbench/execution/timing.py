@@ -98,8 +98,8 @@ class Trainee:
         model = build_classifier(method, work.hierarchy, feature_type, work.model)
         self.model = model.to(work.device).to(memory_format=torch.channels_last)
         rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
-        how = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
-        self.optimizer = make_optimizer(model, how)
+        train = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
+        self.optimizer = make_optimizer(model, train)
         self.step = Step(model.method, self.outputs, self.optimizer)
 
     def outputs(self, images: Tensor) -> Any:

@@ -122,8 +122,8 @@ class Worker:
                     return bool(kind == "end")
         except (EOFError, OSError):
             self.process.join(5)
-            how = ending(self.process.exitcode or 0)
-            error = f"the worker process ended ({how}); run the same command to resume from its last epoch"
+            reason = ending(self.process.exitcode or 0)
+            error = f"the worker process ended ({reason}); run the same command to resume from its last epoch"
             queue.end(job, record_death(queue.store.run(job.id), error))
             return False
         return True

@@ -219,23 +219,26 @@ class _SubtreeLogSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
         sums = nodes._rows(logs)
-        own, shares = torch.ones_like(sums), torch.ones_like(sums)  # of a node in its own sum, and in its parent's
-        steps = (nodes._edges(sums), own.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
+        own_shares, shares = (
+            torch.ones_like(sums),
+            torch.ones_like(sums),
+        )  # of a node in its own sum, and in its parent's
+        steps = (nodes._edges(sums), own_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
         for (parents, children, parent), own_share, share in reversed(list(zip(*steps, strict=False))):
             _log_sums(children, parent, parents, own_share, share)
         ctx.nodes = nodes
-        ctx.save_for_backward(own, shares)
+        ctx.save_for_backward(own_shares, shares)
         return nodes._values(sums, logs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        own, shares = ctx.saved_tensors
+        own_shares, shares = ctx.saved_tensors
         rows = ctx.nodes._rows(grads[0])
         steps = ctx.nodes._edges(rows), shares.split(ctx.nodes.depth_sizes)[1:]
         for (parents, children, parent), share in zip(*steps, strict=True):
             children.addcmul_(parents.index_select(0, parent), share)
-        return ctx.nodes._values(rows.mul_(own), grads[0]), None
+        return ctx.nodes._values(rows.mul_(own_shares), grads[0]), None
 
 
 class _ChildLogSums(torch.autograd.Function):

@@ -69,10 +69,10 @@ def _edges_of(rows: list[tuple[int, list[str]]], header: bool | None) -> list[tu
     if header is None:
         header = not {*pairs[0]} & {name for pair in pairs[1:] for name in pair if name}
     pairs = pairs[1:] if header else pairs
-    left, right = ([pair[side] for pair in pairs if pair[0] != pair[1] and pair[side]] for side in (0, 1))
-    if not set(left) & set(right):
+    children, right = ([pair[side] for pair in pairs if pair[0] != pair[1] and pair[side]] for side in (0, 1))
+    if not set(children) & set(right):
         return []
-    if len(set(left)) == len(left) and len(set(right)) < len(right):  # child, parent
+    if len(set(children)) == len(children) and len(set(right)) < len(right):  # child, parent
         pairs = [(above, node) for node, above in pairs]
     return [(above, node) if node else ("", above) for above, node in pairs]
 

@@ -83,10 +83,10 @@ class TreeRoot:
                 added.append((index, inner * torch.from_numpy(b).to(inner)))
                 inner, scale = inner / torch.from_numpy(growth).to(inner), 1.0  # unused at the root, which may have 0
             total = torch.zeros_like(inner)
-            for index, own in reversed(added[1:]):
-                total = (total + own).index_select(0, index)
-            first, own = added[0]
-            total = total + own
+            for index, node in reversed(added[1:]):
+                total = (total + node).index_select(0, index)
+            first, node = added[0]
+            total = total + node
             for some, index in zip(part.split(ROWS), first.split(ROWS), strict=True):
                 torch.add(total.index_select(0, index), some, alpha=self.scale, out=some)
 

@@ -71,12 +71,12 @@ class HierarchicalMetric(Metric):
             probabilities: [B, K], by default the softmax of the scores.
             level_predictions: [B, L], which "fpa" and "tice" need, see `Evidence`.
         """
-        given = scores.double().softmax(dim=1) if probabilities is None else probabilities
-        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, given, level_predictions)
-        known, needs = evidence.known_targets(), self.computation.needs(evidence, self.info.parameter)
+        of_classes = scores.double().softmax(dim=1) if probabilities is None else probabilities
+        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, of_classes, level_predictions)
+        valid_targets, needs = evidence.known_targets(), self.computation.needs(evidence, self.info.parameter)
         if needs[0] is None:
             raise ValueError(f"{self.info.name} needs level_predictions")
-        counts = self.computation.counts(*needs, known, self.hierarchy)
+        counts = self.computation.counts(*needs, valid_targets, self.hierarchy)
         if self.computation.summed:
             self.sums += totals_of(counts).to(self.sums.device)
         else:

@@ -37,8 +37,10 @@ def _described(*names: str) -> Callable[[Function], Function]:
         formulas = "; ".join(f"`{info.name}` of tables is {info.formula}" for info in infos)
         unit = "a fraction" if infos[0].unit in ("%", "") else f"in {infos[0].unit}"
         first, _, rest = (function.__doc__ or "").partition("\n")
-        said = f"{formulas}; {unit}, {infos[0].direction} is better. Source: {infos[0].source}."
-        function.__doc__ = f"{first}\n\n{fill(said, 116, initial_indent=INDENT, subsequent_indent=INDENT)}\n{rest}"
+        description = f"{formulas}; {unit}, {infos[0].direction} is better. Source: {infos[0].source}."
+        function.__doc__ = (
+            f"{first}\n\n{fill(description, 116, initial_indent=INDENT, subsequent_indent=INDENT)}\n{rest}"
+        )
         return function
 
     return with_description
@@ -393,32 +395,34 @@ def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: La
 
 def _of_levels(name: str, y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return a metric of the registry of a prediction per level."""
-    given, true = as_tensor(y_levels, "y_levels must be integers [N, L]"), _classes_of(y_true, tree, "y_true")
-    return _fraction(name, find_metric(name).value_of((given,), true.to(given.device), tree))
+    levels, true = as_tensor(y_levels, "y_levels must be integers [N, L]"), _classes_of(y_true, tree, "y_true")
+    return _fraction(name, find_metric(name).value_of((levels,), true.to(levels.device), tree))
 
 
 def _fraction(name: str, value: float) -> float:
     return value / 100.0 if find_metric(name).unit == "%" else value
 
 
-def _classes_of(values: Any, tree: Hierarchy, what: str) -> Tensor:
+def _classes_of(values: Any, tree: Hierarchy, name: str) -> Tensor:
     """Return class indices [N] of class indices or names; a ValueError unless they are one per example, N > 0."""
-    found = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    if found.ndim != 1:
-        raise ValueError(f"{what} must have one class per example, [N], got the shape {found.shape}")
-    if not len(found):
-        raise ValueError(f"{what} is empty: no examples to evaluate")
-    return torch.from_numpy(class_indices(found, tree, what))
+    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one class per example, [N], got the shape {array.shape}")
+    if not len(array):
+        raise ValueError(f"{name} is empty: no examples to evaluate")
+    return torch.from_numpy(class_indices(array, tree, name))
 
 
 def _columns(labels: Sequence[Any], tree: Hierarchy) -> Tensor:
     """Return for each class of the tree its column; a ValueError unless each has one."""
-    found = _classes_of(labels, tree, "labels")
-    if len(found) != tree.num_classes or len(found.unique()) != tree.num_classes:
-        raise ValueError(f"labels must name each of the {tree.num_classes} classes of the tree once, got {len(found)}")
-    return found.argsort()
+    columns = _classes_of(labels, tree, "labels")
+    if len(columns) != tree.num_classes or len(columns.unique()) != tree.num_classes:
+        raise ValueError(
+            f"labels must name each of the {tree.num_classes} classes of the tree once, got {len(columns)}"
+        )
+    return columns.argsort()
 
 
-def _check_lengths(true: Any, other: Any, what: str) -> None:
+def _check_lengths(true: Any, other: Any, name: str) -> None:
     if len(true) != len(other):
-        raise ValueError(f"y_true has {len(true):,} examples, {what} {len(other):,}")
+        raise ValueError(f"y_true has {len(true):,} examples, {name} {len(other):,}")

@@ -79,9 +79,9 @@ def level_counts(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> 
     Raises:
         ValueError: wrong shapes, or an index that is not a node of its level.
     """
-    wanted = (len(targets), hierarchy.num_levels)
-    if tuple(predictions.shape) != wanted or predictions.is_floating_point():
-        raise ValueError(f"level predictions must be integers {list(wanted)}, got {tuple(predictions.shape)}")
+    expected_shape = (len(targets), hierarchy.num_levels)
+    if tuple(predictions.shape) != expected_shape or predictions.is_floating_point():
+        raise ValueError(f"level predictions must be integers {list(expected_shape)}, got {tuple(predictions.shape)}")
     predictions = predictions.long()
     sizes = torch.tensor(hierarchy.level_sizes, device=predictions.device)
     if bool(((predictions < 0) | (predictions >= sizes)).any()):  # host-device sync

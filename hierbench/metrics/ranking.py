@@ -66,16 +66,16 @@ def ranked_with_ties(scores: Tensor, kth_value: Tensor, k: int) -> Tensor:
     return classes.gather(1, order)
 
 
-def as_tensor(values: Tensor | ArrayLike, wanted: str) -> Tensor:
-    """Return what is given as a tensor; raise a ValueError that begins with `wanted` if it does not hold numbers."""
+def as_tensor(values: Tensor | ArrayLike, expectation: str) -> Tensor:
+    """Return values as a tensor; raise a ValueError that begins with `expectation` unless they are numbers."""
     if isinstance(values, Tensor):
         return values
     try:
         return torch.as_tensor(np.require(values, requirements="W"))  # PyTorch warns of arrays that are read-only
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         if isinstance(values, np.ndarray) and values.dtype.kind not in "fiu":
-            raise ValueError(f"{wanted}, got an array of dtype {values.dtype}") from None
-        raise ValueError(f"{wanted}, got {type(values).__name__} ({' '.join(str(error).split())[:160]})") from None
+            raise ValueError(f"{expectation}, got an array of dtype {values.dtype}") from None
+        raise ValueError(f"{expectation}, got {type(values).__name__} ({' '.join(str(error).split())[:160]})") from None
 
 
 def raise_for(num_nan: int, num_no_class: int, num_classes: int) -> None:

@@ -244,8 +244,8 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
             return replace(spec, name=name, title=spec.title.format(text))
         if spec:
             example = f"{family}@{5 if parameter == 'k' else 1}"
-            what = "number of classes" if parameter == "k" else "level, 1 the coarsest"
-            raise UserError(f"the metric {name!r} needs a {what}, such as {example!r}")
+            parameter_name = "number of classes" if parameter == "k" else "level, 1 the coarsest"
+            raise UserError(f"the metric {name!r} needs a {parameter_name}, such as {example!r}")
     meant = nearest(name, [*known_metrics(hierarchy), *known_metrics()])
     raise unknown_name("metric", name, known_metrics(hierarchy), meant)
 

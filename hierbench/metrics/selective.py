@@ -108,9 +108,9 @@ def curve_of(steps: Tensor, rule: Rule, thresholds: Tensor | None = None) -> Ope
         ends = leaves_at.new_tensor([0.0, 1.0, torch.inf])
         thresholds = torch.cat([ends[:1], leaves_at, ends[1:]]).unique_consecutive()
     thresholds = thresholds.to(leaves_at)
-    left = torch.searchsorted(leaves_at, thresholds)
-    gained = _before(right.diff(dim=1).flatten()[order], left)
-    lost = _before(-coverage.diff(dim=1).flatten()[order], left)
+    num_left = torch.searchsorted(leaves_at, thresholds)
+    gained = _before(right.diff(dim=1).flatten()[order], num_left)
+    lost = _before(-coverage.diff(dim=1).flatten()[order], num_left)
     num = len(steps)
     risk = 1.0 - (right[:, 0].sum() + gained) / num
     return OperatingCurve(thresholds, risk, ((coverage[:, 0].sum() - lost) / num).clamp_min(0.0))

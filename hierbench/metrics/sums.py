@@ -37,12 +37,12 @@ def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[in
     if not len(scores):
         return torch.zeros(5 + len(ks) + hierarchy.height, dtype=torch.int64, device=scores.device)
     targets = targets.long()
-    known = targets.clamp(0, hierarchy.num_classes - 1)
+    safe_targets = targets.clamp(0, hierarchy.num_classes - 1)
     classes, num_nan = ranked(scores, max(ks))
-    added = contributions(classes, known, hierarchy, ks)
+    added = contributions(classes, safe_targets, hierarchy, ks)
     at_distance = added[:, 1:2] == torch.arange(hierarchy.height + 1, device=scores.device)  # 1 is the first of ks
     mistakes = (at_distance & (added[:, :1] == 0)).sum(dim=0)
-    first = torch.stack([num_nan, (known != targets).sum(), torch.full_like(num_nan, len(scores))])
+    first = torch.stack([num_nan, (safe_targets != targets).sum(), torch.full_like(num_nan, len(scores))])
     return torch.cat([first, added.sum(dim=0), mistakes])
 
 

@@ -40,28 +40,28 @@ EXPANDING = {
 PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
-def ready_weights(model: Model, folder: Path, given: Path | None = None) -> Path:
+def ready_weights(model: Model, folder: Path, given_file: Path | None = None) -> Path:
     """Return the file of a recipe's `model.weights`, downloaded unless it exists.
 
     It is checked once per command, before every job fails on it.
     """
-    path = find_weights(model, folder, given)
+    path = find_weights(model, folder, given_file)
     if path is None:
         return download_weights(model, folder)
     check_weights(model, path)
     return path
 
 
-def find_weights(model: Model, folder: Path, given: Path | None = None) -> Path | None:
+def find_weights(model: Model, folder: Path, given_file: Path | None = None) -> Path | None:
     """Return the file of a recipe's `model.weights`: the user's own copy or the download in a folder, else None.
 
     Raises:
         UserError: the given file does not exist, or none is given where only a given one can be meant.
     """
-    if given is not None:
-        if not given.is_file():
-            raise UserError(f"--weights: no file {given}")
-        return given
+    if given_file is not None:
+        if not given_file.is_file():
+            raise UserError(f"--weights: no file {given_file}")
+        return given_file
     if model.weights == "file":
         raise UserError("model.weights = file: give the file with --weights FILE")
     remote = _remote(model)
@@ -79,9 +79,9 @@ def download_weights(model: Model, folder: Path) -> Path:
     if isinstance(remote, Remote):
         # Of a file without a known digest, its content is all that can be checked.
         return obtain(remote, _place(model, folder), way_out, check=lambda path: check_weights(model, path))
-    what = f"{title_of(model)} from {remote.repository}"
-    say(f"downloading {what}")
-    with foreign(lambda error: UserError(f"cannot download {what} ({one_line_of(error)}); {way_out}")):
+    title = f"{title_of(model)} from {remote.repository}"
+    say(f"downloading {title}")
+    with foreign(lambda error: UserError(f"cannot download {title} ({one_line_of(error)}); {way_out}")):
         path = remote.download()
     check_weights(model, path)
     return path
@@ -89,15 +89,17 @@ def download_weights(model: Model, folder: Path) -> Path:
 
 def title_of(model: Model) -> str:
     """Return the name of a recipe's weights in messages."""
-    known = KNOWN.get(model.weights)
-    return f"the weights of {model.backbone}" if known is None else known.title
+    published = KNOWN.get(model.weights)
+    return f"the weights of {model.backbone}" if published is None else published.title
 
 
 def _remote(model: Model) -> "Remote | HubFile":
     if model.weights in KNOWN:
         return KNOWN[model.weights]
-    found = library_of(model.backbone)
-    remote: Remote | HubFile | None = None if found is None else found[0].default_weights(found[1])
+    library_entry = library_of(model.backbone)
+    remote: Remote | HubFile | None = (
+        None if library_entry is None else library_entry[0].default_weights(library_entry[1])
+    )
     assert remote is not None, "check_backbone raises for what has none"
     return remote
 
@@ -131,25 +133,28 @@ def load_weights(network: Backbone, model: Model, path: Path) -> None:
     Raises:
         UserError: the file is corrupted, is of another format or network, or holds more than tensors and plain values.
     """
-    own, known = network.layers.state_dict(), KNOWN.get(model.weights)
-    state, title = _state(path, known), known.title if known else f"weights of {model.backbone}"
-    if known is None:
+    own_state, published = network.layers.state_dict(), KNOWN.get(model.weights)
+    state, title = _state(path, published), published.title if published else f"weights of {model.backbone}"
+    if published is None:
         state = _library_state(network, model, state, path)
-        state = {key: value for key, value in state.items() if key in own or key not in network.dropped}
-    for key in own:
+        state = {key: value for key, value in state.items() if key in own_state or key not in network.dropped}
+    for key in own_state:
         if key.endswith(".num_batches_tracked"):  # an unused counter that old files lack
-            state.setdefault(key, own[key])
-    if problem := _mismatch(own, state):
+            state.setdefault(key, own_state[key])
+    if problem := _mismatch(own_state, state):
         raise UserError(f"{path}{problem}: not {title}")
     network.layers.load_state_dict(state, strict=True)
 
 
-def _mismatch(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+def _mismatch(own_state: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     """Return the first difference between the names and shapes of a network's state and of a file's, "" without one."""
-    for problem, keys in (("lacks", own.keys() - state.keys()), ("has an unexpected", state.keys() - own.keys())):
+    for problem, keys in (
+        ("lacks", own_state.keys() - state.keys()),
+        ("has an unexpected", state.keys() - own_state.keys()),
+    ):
         if keys:
             return f" {problem} {min(keys)} ({len(keys)} such names)"
-    for key, value in own.items():
+    for key, value in own_state.items():
         if state[key].shape != value.shape:
             return f": {key} has the shape {tuple(state[key].shape)} instead of {tuple(value.shape)}"
     return ""
@@ -157,27 +162,29 @@ def _mismatch(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
 
 def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return a state under the names of a library's network, converted where it is another release's."""
-    found = library_of(model.backbone)
-    if found is None:
+    library_entry = library_of(model.backbone)
+    if library_entry is None:
         return state
-    library, name = found
-    own = network.layers.state_dict()
-    if (renamed := _rename_lite(name, state, own)) is not None:
+    library, name = library_entry
+    own_state = network.layers.state_dict()
+    if (renamed := _rename_lite(name, state, own_state)) is not None:
         return renamed
-    counters = tuple(key for key in own if key.endswith(".num_batches_tracked"))  # old files lack them
+    counters = tuple(key for key in own_state if key.endswith(".num_batches_tracked"))  # old files lack them
     kept = {key: value for key, value in state.items() if key not in network.dropped and key not in counters}
-    if not (problem := _mismatch({key: own[key] for key in own if key not in counters}, kept)):
+    if not (problem := _mismatch({key: own_state[key] for key in own_state if key not in counters}, kept)):
         return state
     with foreign(lambda e: UserError(f"{path}{problem} ({one_line_of(e)}): not weights of {model.backbone}")):
         converted: dict[str, Tensor] = library.convert(name, network.layers, dict(state))
     return converted
 
 
-def _rename_lite(network: str, state: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+def _rename_lite(
+    network: str, state: Mapping[str, Tensor], own_state: Mapping[str, Tensor]
+) -> dict[str, Tensor] | None:
     """Return an EfficientNet-Lite's state under the names of timm's network, None unless it has the other names."""
     if not LITE.fullmatch(network) or "_conv_stem.weight" not in state:
         return None
-    blocks = [match[1] for key in own if (match := re.match(r"(blocks\.\d+\.\d+)\.conv_dw\.weight", key))]
+    blocks = [match[1] for key in own_state if (match := re.match(r"(blocks\.\d+\.\d+)\.conv_dw\.weight", key))]
     renamed = {}
     for key, value in state.items():
         path, _, parameter = key.rpartition(".")
@@ -190,10 +197,10 @@ def _rename_lite(network: str, state: Mapping[str, Tensor], own: Mapping[str, Te
     return renamed
 
 
-def _state(path: Path, known: Weights | None) -> dict[str, Tensor]:
+def _state(path: Path, published: Weights | None) -> dict[str, Tensor]:
     """Return the tensors of a file under the names without wrappers; of a known file, those of the network alone."""
     content = _read(path)
-    for key in ("state_dict",) if known else STATES:
+    for key in ("state_dict",) if published else STATES:
         if isinstance(content.get(key), Mapping):
             content = content[key]
             break
@@ -201,16 +208,18 @@ def _state(path: Path, known: Weights | None) -> dict[str, Tensor]:
         plain = isinstance(value, Tensor) and value.layout == torch.strided
         if not isinstance(key, str) or not plain or value.is_complex() or value.is_quantized:
             raise UserError(f"{path}: {key} is not a tensor of numbers under a name: not a file of weights")
-    if known is None:
+    if published is None:
         for prefix in WRAPPERS:
             if content and all(key.startswith(prefix) for key in content):
                 content = {key.removeprefix(prefix): value for key, value in content.items()}
         return dict(content)
     for key in content:
-        if not key.startswith((known.prefix, *known.dropped)):
-            raise UserError(f"{path} has an unexpected {key}: not {known.title}")
-    own = {key.removeprefix(known.prefix): value for key, value in content.items() if key.startswith(known.prefix)}
-    return {key: value for key, value in own.items() if not key.startswith(known.head)}
+        if not key.startswith((published.prefix, *published.dropped)):
+            raise UserError(f"{path} has an unexpected {key}: not {published.title}")
+    selected = {
+        key.removeprefix(published.prefix): value for key, value in content.items() if key.startswith(published.prefix)
+    }
+    return {key: value for key, value in selected.items() if not key.startswith(published.head)}
 
 
 def _read(path: Path) -> Mapping[Any, Any]:

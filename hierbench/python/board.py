@@ -51,13 +51,13 @@ def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
     return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
 
 
-def check_known(name: str, value: Any, known: Sequence[str]) -> None:
+def check_known(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raise a UserError for an argument that is none of the known ones."""
-    if not isinstance(value, str) or value not in known:
-        raise unknown_name(name, str(value), known)
+    if not isinstance(value, str) or value not in choices:
+        raise unknown_name(name, str(value), choices)
 
 
-def whole(name: str, value: Any, least: int = 1) -> int:
+def whole_number(name: str, value: Any, least: int = 1) -> int:
     """Return a whole number, also of NumPy; a UserError for anything else, and below the least."""
     try:
         number = operator.index(value)

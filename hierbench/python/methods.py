@@ -37,20 +37,20 @@ def options_of(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
     """
     several = isinstance(methods, Iterable) and not isinstance(methods, str | Path | Method)
     names: list[str] = []
-    given: dict[str, tuple[str, dict[str, Any]]] = {}  # {name of a class: (reference, hyperparameters)}
+    given_methods: dict[str, tuple[str, dict[str, Any]]] = {}  # {name of a class: (reference, hyperparameters)}
     for item in methods if several else [methods]:
         if isinstance(item, str | Path):
             names += [part.strip() for part in str(item).split(",") if part.strip()]
             continue
         cls, values = _parts(item)
         reference = _reference_of(cls, runs)
-        known = given.setdefault(cls.name, (reference, values))
-        if known != (reference, values):
+        earlier = given_methods.setdefault(cls.name, (reference, values))
+        if earlier != (reference, values):
             raise UserError(f"{cls.name} is given twice with different hyperparameters or classes; give one at a time")
         names.append(reference)
     return list(dict.fromkeys(names)), [
         override_of(f"methods.{name}.{key}", value)
-        for name, (_, values) in given.items()
+        for name, (_, values) in given_methods.items()
         for key, value in values.items()
     ]
 
@@ -105,8 +105,10 @@ def _source_of(cls: type) -> str:
     if not source or cls.__qualname__ != cls.__name__:
         raise UserError(f"the source of {cls.__name__} cannot be found; define it at the top level of a cell or a file")
     used = sorted(_globals(symtable.symtable(source, "<source>", "exec")) - {cls.__name__})
-    own = {name for name, value in namespace.items() if value is not vars(builtins).get(name, cls) and name[:2] != "__"}
-    if outside := ", ".join(name for name in used if name in own - imports.keys()):
+    own_names = {
+        name for name, value in namespace.items() if value is not vars(builtins).get(name, cls) and name[:2] != "__"
+    }
+    if outside := ", ".join(name for name in used if name in own_names - imports.keys()):
         raise UserError(f"{cls.__name__} needs {outside}, defined beside it: move that into the class, or import it")
     needed = dict.fromkeys(line for name in ["annotations", *used] for line in imports.get(name, []))
     head = f'"""Method {cls.__name__}, kept from the notebook or script that defined it."""'
@@ -145,5 +147,5 @@ def _found(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str, list
 
 def _globals(table: symtable.SymbolTable) -> set[str]:
     """Return the names that a text takes from its module, in annotations too."""
-    own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced() and symbol.is_global()}
-    return own.union(*map(_globals, table.get_children()))
+    own_globals = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced() and symbol.is_global()}
+    return own_globals.union(*map(_globals, table.get_children()))

@@ -10,7 +10,7 @@ from hierbench.config.options import Device, Options
 from hierbench.config.overrides import override_of
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board
-from hierbench.python.board import check_known, columns_of, whole
+from hierbench.python.board import check_known, columns_of, whole_number
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -87,7 +87,7 @@ def run(
     types = types if isinstance(types, str) else ",".join(types)
     if not types.strip(" ,"):
         raise UserError("types names no type; known: type-I, type-II")
-    names, given = options_of(methods, Path(runs))
+    names, settings = options_of(methods, Path(runs))
     if not names:
         raise UserError('methods names no method; give "all", "paper", names or classes')
     changes = [override_of(key, value) for key, value in _settings(set)]
@@ -95,31 +95,31 @@ def run(
         dataset=str(dataset),
         methods=",".join(names),
         types=types,
-        seeds=None if seeds is None else whole("seeds", seeds),
-        overrides=[*given, *changes],
+        seeds=None if seeds is None else whole_number("seeds", seeds),
+        overrides=[*settings, *changes],
         protocol=protocol,
         weights=None if weights is None else Path(weights),
         source=None if source is None else Path(source),
         runs=Path(runs),
         data_dir=Path(data_dir),
         device=device,
-        jobs=None if jobs in (None, "auto") else whole("jobs", jobs),
+        jobs=None if jobs in (None, "auto") else whole_number("jobs", jobs),
         mlflow=mlflow,
     )
     file = None if isinstance(tuned, bool) else Path(tuned)
     with _same_torch():
         ended = compare(options, tuned=bool(tuned), file=file, columns=columns_of(metrics))
     assert ended.board is not None  # only a dry run has none
-    for line in ended.shown.said:
+    for line in ended.shown.lines:
         say(line)
     return ended.board
 
 
-def _settings(given: Any, section: str = "") -> Iterator[tuple[str, Any]]:
+def _settings(settings: Any, section: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted keys and values; the dict of a key without a dot is a section, but for grids and a method's."""
-    if given is not None and not isinstance(given, Mapping):
-        raise UserError(f'set is a dict, as in {{"train.epochs": 3}}, got {given!r}')
-    for name, value in (given or {}).items():
+    if settings is not None and not isinstance(settings, Mapping):
+        raise UserError(f'set is a dict, as in {{"train.epochs": 3}}, got {settings!r}')
+    for name, value in (settings or {}).items():
         if not isinstance(name, str):
             raise UserError(f'set: a key is a text, as in "train.epochs", got {name!r}')
         key = f"{section}{name}"

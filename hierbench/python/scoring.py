@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hierbench.hierarchy.names import named_columns
 from hierbench.hierarchy.tree import Distance, Hierarchy
-from hierbench.python.board import columns_of, whole
+from hierbench.python.board import columns_of, whole_number
 from hierbench.studies.scoring.command import Request, score_files
 from hierbench.studies.scoring.predictions import Arrays
 from hierbench.studies.scoring.report import Report
@@ -57,19 +57,19 @@ def score(
     Raises:
         UserError: a ValueError: wrong shapes, a target that is no class, a score that is NaN, an unknown metric.
     """
-    resamples, seed = whole("resamples", resamples, least=0), whole("seed", seed, least=0)
+    resamples, seed = whole_number("resamples", resamples, least=0), whole_number("seed", seed, least=0)
     several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
-    given = list(scores) if several else [scores]
+    score_list = list(scores) if several else [scores]
     from_file = targets if isinstance(targets, str | Path) else None
     of_all = None if targets is None or from_file is not None else _array(targets)
     files: list[Path | Arrays] = []
-    for number, item in enumerate(given):
+    for number, item in enumerate(score_list):
         if isinstance(item, str | Path):
             if of_all is not None:
                 raise UserError(f"{item}: targets of a file of predictions are in it, or in a file")
             files.append(Path(item))
         else:
-            where = f"scores {number}" if len(given) > 1 else "scores"
+            where = f"scores {number}" if len(score_list) > 1 else "scores"
             files.append(Arrays(where, _array(item), of_all, named_columns(item)))
     if not any(isinstance(file, Path) for file in files):
         name = name or "predictions"

@@ -37,18 +37,18 @@ class Trees:
         return self._known[data]
 
     def _read(self, data: DatasetSpec) -> Hierarchy:
-        prepared, found = find_of(data, self.data_dir), list[Hierarchy]()
+        prepared, trees = find_of(data, self.data_dir), list[Hierarchy]()
         if prepared is not None:
-            found.append(prepared.hierarchy(data.distance))
+            trees.append(prepared.hierarchy(data.distance))
         if data.name in recipe_names():
             try:
-                found.append(Hierarchy.from_paths(shipped_paths(images_of(data.name)), data.distance))
+                trees.append(Hierarchy.from_paths(shipped_paths(images_of(data.name)), data.distance))
             except FileNotFoundError:
                 pass
-        for tree in found:
+        for tree in trees:
             if tree.digest() == data.hierarchy:
                 return tree
-        if found:
+        if trees:
             raise UserError(
                 f"the tree of {data.name} in {self.data_dir} is not that of the runs, whose digest is "
                 f"{data.hierarchy[:12]}; give the folder with their data by --data-dir"
@@ -113,16 +113,20 @@ def _predictions(
 
 
 def _problem(
-    scores: NDArray[Any], targets: NDArray[Any], levels: NDArray[Any] | None, hierarchy: Hierarchy, of: IntArray | None
+    scores: NDArray[Any],
+    targets: NDArray[Any],
+    levels: NDArray[Any] | None,
+    hierarchy: Hierarchy,
+    order: IntArray | None,
 ) -> str:
     """Return what is wrong with stored predictions, "" if nothing is."""
-    expected = (targets.size if of is None else len(of), hierarchy.num_classes)
+    expected = (targets.size if order is None else len(order), hierarchy.num_classes)
     if scores.dtype.kind == "f" and np.isnan(scores).any():
         return "a score is NaN"
     fit = scores.shape == expected and scores.dtype.kind == "f" and targets.ndim == 1 and targets.dtype.kind == "i"
-    if not fit or not (of is None or np.array_equal(targets, of)):
-        what = f"{expected[0]} test examples, {expected[1]} classes"
-        return f"{scores.shape} scores and their targets are not those of {what}"
+    if not fit or not (order is None or np.array_equal(targets, order)):
+        expected_size = f"{expected[0]} test examples, {expected[1]} classes"
+        return f"{scores.shape} scores and their targets are not those of {expected_size}"
     if not len(targets) or not 0 <= targets.min() <= targets.max() < hierarchy.num_classes:
         return "a target is not a class" if len(targets) else "there are none"
     sizes = np.array(hierarchy.level_sizes)

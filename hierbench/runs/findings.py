@@ -70,8 +70,8 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
         verdict = self.state or "consistent"
-        said = {"label": self.label, "verdict": verdict, "reasons": self.reasons, "notes": self.notes}
-        return {**said, **({"runs": self.runs} if self.runs else {})}
+        content = {"label": self.label, "verdict": verdict, "reasons": self.reasons, "notes": self.notes}
+        return {**content, **({"runs": self.runs} if self.runs else {})}
 
 
 @dataclass

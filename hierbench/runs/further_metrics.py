@@ -26,8 +26,8 @@ Values = dict[str, float]  # NaN where a metric is undefined
 
 def cache_folder() -> Path | None:
     """Return the folder of what is kept for this user; None where there is no home."""
-    if given := os.environ.get("HIERBENCH_CACHE_DIR"):
-        return Path(given).absolute()
+    if folder := os.environ.get("HIERBENCH_CACHE_DIR"):
+        return Path(folder).absolute()
     with suppress(RuntimeError):
         usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         return (usual if usual.is_absolute() else Path("~/.cache").expanduser()) / "hierbench"
@@ -44,13 +44,13 @@ def origin_of(record: Record, records: Records) -> list[str | None]:
 
     A base that is not here, as where its record was not published, has the digest that the run has recorded.
     """
-    own = record.digest_of(PREDICTIONS)
+    digest = record.digest_of(PREDICTIONS)
     if not record.bases:
-        return [own]
+        return [digest]
     base, recorded = records.get(record.bases[0]), record.status.get("base_predictions")
     first = recorded[0] if isinstance(recorded, list) and recorded else recorded
-    known = None if base is None else base.digest_of(PREDICTIONS)
-    return [own, known or (first if isinstance(first, str) else None)]
+    base_digest = None if base is None else base.digest_of(PREDICTIONS)
+    return [digest, base_digest or (first if isinstance(first, str) else None)]
 
 
 def read_further(record: Record, records: Records) -> Values:

@@ -36,8 +36,8 @@ def _fits(record: Any) -> bool:
 
 def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
     """Return {name: {"sha256", "size"}} of the result files that exist."""
-    there = ((name, folder / name) for name in RESULTS if (folder / name).exists())
-    return {name: {"sha256": file_digest(path), "size": path.lstat().st_size} for name, path in there}
+    files = ((name, folder / name) for name in RESULTS if (folder / name).exists())
+    return {name: {"sha256": file_digest(path), "size": path.lstat().st_size} for name, path in files}
 
 
 def read_files(
@@ -80,8 +80,8 @@ def read_files(
 
 def _is_whole(path: Path, record: Mapping[str, Any], *, read: bool) -> bool:
     try:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size != record["size"]:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size != record["size"]:
             return False
         return not read or file_digest(path) == record["sha256"]
     except OSError:

@@ -5,10 +5,10 @@ from functools import cached_property
 from typing import Any, Literal, Self
 
 from hierbench.api.method import Parameters, PostHoc
-from hierbench.api.registry import Found, find_method
+from hierbench.api.registry import LoadedMethod, find_method
 from hierbench.config.spec import Spec
 
-State = Literal["train", "rescore", "cached", "blocked"]
+JobState = Literal["train", "rescore", "cached", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Job:
     """
 
     spec: Spec
-    found: Found
+    method: LoadedMethod
     shown: bool = True
-    bases: tuple[Found, ...] = ()
+    bases: tuple[LoadedMethod, ...] = ()
 
     @classmethod
     def received(cls, content: dict[str, Any], *references: str) -> Self:
@@ -30,13 +30,13 @@ class Job:
         Raises:
             UserError: the method's file has gone or broken since.
         """
-        found, *bases = map(find_method, references)
-        return cls(Spec.model_validate(content), found, bases=tuple(bases))
+        method, *bases = map(find_method, references)
+        return cls(Spec.model_validate(content), method, bases=tuple(bases))
 
     @property
     def references(self) -> tuple[str, ...]:
         """The method's name or path by which any process can find it, then those of its bases."""
-        return (self.found.reference, *(base.reference for base in self.bases))
+        return (self.method.reference, *(base.reference for base in self.bases))
 
     @property
     def id(self) -> str:
@@ -46,9 +46,9 @@ class Job:
     @cached_property
     def params(self) -> Parameters:
         """The method's hyperparameters, typed; the spec holds them as JSON."""
-        return self.found.cls.Params.model_validate(self.spec.method.params)
+        return self.method.cls.Params.model_validate(self.spec.method.params)
 
     @property
     def trains(self) -> bool:
         """Whether it trains, rather than re-ranks."""
-        return not issubclass(self.found.cls, PostHoc)
+        return not issubclass(self.method.cls, PostHoc)

@@ -54,8 +54,8 @@ def sqlite_uri(path: Path, instead: str) -> str:
             the file is a link, so that a database in another folder would be written.
     """
     path = refuse_links(path.parent, path.name).resolve()
-    if found := [mark for mark in "?#%" if mark in str(path)]:
-        raise UserError(f"the URI of a database cannot hold the {found[0]} of {path}; {instead}, or other --runs")
+    if marks := [mark for mark in "?#%" if mark in str(path)]:
+        raise UserError(f"the URI of a database cannot hold the {marks[0]} of {path}; {instead}, or other --runs")
     return f"sqlite:///{path}"
 
 
@@ -184,14 +184,14 @@ class Mirror:
         if self._database is not None:
             artifacts = refuse_links(self._database.parent, "mlartifacts").as_uri()
         self._client = MlflowClient(tracking_uri=self.uri)
-        found = self._client.get_experiment_by_name(self.experiment)
+        experiment = self._client.get_experiment_by_name(self.experiment)
         self._experiment = (
             self._client.create_experiment(self.experiment, artifact_location=artifacts)
-            if found is None
-            else found.experiment_id
+            if experiment is None
+            else experiment.experiment_id
         )
         # Of a folder that was moved, the artifacts would go where it was.
-        self._keeps_artifacts = None in (found, artifacts) or found.artifact_location == artifacts
+        self._keeps_artifacts = None in (experiment, artifacts) or experiment.artifact_location == artifacts
         for run in self._search("attributes.status = 'RUNNING'"):
             if _is_dead(run.data.tags.get("hierbench.process", "")):
                 if "hierbench.id" in run.data.tags:
@@ -213,16 +213,16 @@ class Mirror:
 
         spec, done = record.job, record.done
         process = f"{this_machine()} {os.getpid()}"
-        for found in self._search(f"tags.`hierbench.id` = '{record.id}'"):
-            if found.info.status == "FINISHED" and done:
+        for run in self._search(f"tags.`hierbench.id` = '{record.id}'"):
+            if run.info.status == "FINISHED" and done:
                 return self._note(record.id)
-            if found.info.status == "RUNNING" and found.data.tags.get("hierbench.process") == process:
-                self._delete(found.info.run_id)  # incomplete: an error or an interrupt came in between
+            if run.info.status == "RUNNING" and run.data.tags.get("hierbench.process") == process:
+                self._delete(run.info.run_id)  # incomplete: an error or an interrupt came in between
         if not self._parent:
             tags = SOURCE | {"hierbench.process": process}
             self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=tags).info.run_id
-            asked = [Param(name, value[:LONGEST]) for name, value in self.params.items()]
-            self._client.log_batch(self._parent, params=asked[:100])
+            asked_params = [Param(name, value[:LONGEST]) for name, value in self.params.items()]
+            self._client.log_batch(self._parent, params=asked_params[:100])
             self._client.log_inputs(self._parent, [_dataset_input(spec.dataset, "training")])
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": record.id, "hierbench.folder": str(record.folder)}
         tags |= {"hierbench.method": spec.method.name, "hierbench.process": process} | SOURCE

@@ -52,18 +52,22 @@ def read_records(
     if ids is None:
         with _without_collection():
             paths = [root / name for name in run_names(root)]
-            found = {path.name: _read(path, dataset, received=received) for path in paths}
+            record_by_name = {path.name: _read(path, dataset, received=received) for path in paths}
     else:
-        found, left = {}, list(ids)
-        while left:
-            if (name := left.pop(0)) not in found and RUN_ID.fullmatch(name) and os.path.lexists(root / name):
-                found[name] = record = read_record(root / name, received=received)
-                left += record.bases
-    known = {name: record for name, record in found.items() if record is not None}
+        record_by_name, pending = {}, list(ids)
+        while pending:
+            if (
+                (name := pending.pop(0)) not in record_by_name
+                and RUN_ID.fullmatch(name)
+                and os.path.lexists(root / name)
+            ):
+                record_by_name[name] = record = read_record(root / name, received=received)
+                pending += record.bases
+    records = {name: record for name, record in record_by_name.items() if record is not None}
     notes = list[str]()
     requests = read_requests(root, notes, limit=LARGEST if received else LARGEST_TEXT)
-    order = oldest_first(known, requests, {name: record.started for name, record in known.items()})
-    return Records(root, {name: known[name] for name in order}, requests=requests, notes=tuple(notes))
+    order = oldest_first(records, requests, {name: record.started for name, record in records.items()})
+    return Records(root, {name: records[name] for name in order}, requests=requests, notes=tuple(notes))
 
 
 @contextmanager
@@ -87,22 +91,22 @@ def read_record(folder: Path, *, received: bool = False) -> Record:
 
 def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None:
     """Return the record of one folder; None where it says that it is of another dataset."""
-    found: dict[str, Any] = {"folder": folder}
+    fields: dict[str, Any] = {"folder": folder}
     parse = _strict if received else _fast
     findings, notes, damaged = list[str](), list[str](), list[str]()
     state = State.REJECTED
     try:
         if folder.is_symlink() or not folder.is_dir():
             damaged.append("spec.json")
-            what = "a symbolic link, which is not followed" if folder.is_symlink() else "no folder"
-            raise _ProblemError(f"its folder is {what}")
+            folder_kind = "a symbolic link, which is not followed" if folder.is_symlink() else "no folder"
+            raise _ProblemError(f"its folder is {folder_kind}")
         content = _spec_of(folder, damaged)
         if dataset is not None and _dataset_in(content) != dataset:
             return None
-        found |= _identified(content, folder.name)
-        if found.get("spec") is not None and found["spec"].code != CODE_VERSION:
-            notes.append(f"made by version {found['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
-        found["status"] = status = _status_of(folder, damaged, parse)
+        fields |= _identified(content, folder.name)
+        if fields.get("spec") is not None and fields["spec"].code != CODE_VERSION:
+            notes.append(f"made by version {fields['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
+        fields["status"] = status = _status_of(folder, damaged, parse)
         if status["state"] != "done":
             state, why = State.UNFINISHED, status.get("error")
             notes.append(f"{status['state']}: {why}" if why else status["state"])
@@ -110,16 +114,16 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
             files, wrong = read_files(folder, status["files"], read_predictions=received)
             findings += wrong.values()
             damaged += wrong
-            record = Record(state=State.REJECTED, **found)
+            record = Record(state=State.REJECTED, **fields)
             findings += _lacking(record)
             if not damaged:
-                found |= _contents(record, files, findings, parse)
+                fields |= _contents(record, files, findings, parse)
             state = State.RECORDED if _has_evidence(record) else State.CLAIMED
     except _ProblemError as problem:
         findings.append(str(problem))
-        if "status" not in found:
+        if "status" not in fields:
             with suppress(_ProblemError):
-                found["status"] = status = _status_of(folder, [], parse)
+                fields["status"] = status = _status_of(folder, [], parse)
                 if (
                     not damaged
                     and "spec.json" in read_files(folder, status.get("files", {}), read_predictions=False)[1]
@@ -129,7 +133,7 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
         state = State.DAMAGED
     elif findings:
         state = State.REJECTED
-    return Record(state=state, findings=tuple(findings), notes=tuple(notes), damaged=tuple(damaged), **found)
+    return Record(state=state, findings=tuple(findings), notes=tuple(notes), damaged=tuple(damaged), **fields)
 
 
 def _spec_of(folder: Path, damaged: list[str]) -> dict[str, Any]:
@@ -150,32 +154,32 @@ def _dataset_in(content: Content) -> Any:
 
 def _identified(content: dict[str, Any], name: str) -> dict[str, Any]:
     """Return what the spec says: `spec` and `row`, or `scored`."""
-    found: dict[str, Any]
+    fields: dict[str, Any]
     try:
         if is_scored(content):
             scored = Scored.model_validate(content)
-            found, known = {"scored": scored}, scored.content()
+            fields, content_as_read = {"scored": scored}, scored.content()
         else:
-            spec, row, known = _spec_in(content)
-            found = {"spec": spec, "row": row}
+            spec, row, content_as_read = _spec_in(content)
+            fields = {"spec": spec, "row": row}
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise _ProblemError(f"spec.json is not a spec of this version of hierbench ({place})") from None
-    if known != content or digest_of(content) != name:  # it may say anything: no row counts it
+    if content_as_read != content or digest_of(content) != name:  # it may say anything: no row counts it
         raise _ProblemError(f"its folder is not named after its spec, whose digest is {digest_of(content)[:12]}")
-    return found
+    return fields
 
 
 def _spec_in(content: dict[str, Any]) -> tuple[Spec, str, dict[str, Any]]:
     """Return a spec, its row and its content; the specs of a row are validated once and share their sections."""
-    own = {name: content.get(name) for name in OF_ONE}
-    if type(own["seed"]) is int and not 0 <= own["seed"] <= LARGEST_SEED:
-        raise _ProblemError(f"spec.json has the impossible seed {own['seed']}")
+    of_one_run = {name: content.get(name) for name in OF_ONE}
+    if type(of_one_run["seed"]) is int and not 0 <= of_one_run["seed"] <= LARGEST_SEED:
+        raise _ProblemError(f"spec.json has the impossible seed {of_one_run['seed']}")
     row = json.dumps({name: value for name, value in content.items() if name not in OF_ONE})
     first, canonical, shared = _row_in(row)
-    base = own["base"]
-    if type(own["seed"]) is int and (base is None or isinstance(base, str)):
-        return first.model_copy(update=own), canonical, {**shared, **own}
+    base = of_one_run["base"]
+    if type(of_one_run["seed"]) is int and (base is None or isinstance(base, str)):
+        return first.model_copy(update=of_one_run), canonical, {**shared, **of_one_run}
     spec = Spec.model_validate(content)
     return spec, canonical, spec.content()
 
@@ -209,7 +213,7 @@ def _lacking(record: Record) -> Iterable[str]:
 
 def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], parse: Parse) -> dict[str, Any]:
     """Return `result` and `environment`."""
-    found: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     try:
         result = parse(files["metrics.json"])
         problem = _problem_of_result(result, "test" if record.spec is None else record.spec.split)
@@ -218,7 +222,7 @@ def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], p
     if problem:
         findings.append(f"metrics.json holds no possible result: {problem}")
     else:
-        found["result"] = result
+        contents["result"] = result
     try:
         environment = parse(files.get("environment.json", b"{}"))
     except ValueError as error:
@@ -229,7 +233,7 @@ def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], p
         environment["data"] = {"splits": {}}
         if record.spec is not None:
             findings.append("environment.json does not say which data it was computed with")
-    return {**found, "environment": environment}
+    return {**contents, "environment": environment}
 
 
 def _strict(content: bytes) -> dict[str, Any]:
@@ -239,12 +243,12 @@ def _strict(content: bytes) -> dict[str, Any]:
 def _fast(content: bytes) -> dict[str, Any]:
     """Parse what this program wrote, as its digest says: of 5,000 runs in a third of the time."""
     try:
-        found = from_json(content, allow_inf_nan=False)
+        parsed = from_json(content, allow_inf_nan=False)
     except ValueError:  # half a surrogate pair, as in a title made of a file's name, is read by Python's parser alone
         return _strict(content)
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return parsed
 
 
 def _problem_of_result(content: Content, split: str) -> str:

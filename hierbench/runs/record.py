@@ -92,14 +92,14 @@ class Record:
     @property
     def content(self) -> dict[str, Any]:
         """The content of its spec.json, {} where that cannot be read."""
-        known = self.spec or self.scored
-        return {} if known is None else known.content()
+        spec = self.spec or self.scored
+        return {} if spec is None else spec.content()
 
     @property
     def dataset(self) -> DatasetSpec | None:
         """The data that it is of."""
-        known = self.spec or self.scored
-        return None if known is None else known.dataset
+        spec = self.spec or self.scored
+        return None if spec is None else spec.dataset
 
     @property
     def bases(self) -> tuple[str, ...]:
@@ -170,9 +170,9 @@ class Record:
         if levels is None:
             return None
         if levels.ndim != 2 or levels.dtype.kind not in "iu" or len(levels) != len(targets) or (levels < 0).any():
-            found = f"{levels.shape} {levels.dtype}"
+            shape = f"{levels.shape} {levels.dtype}"
             raise ValueError(
-                f"predictions of run {self.id[:12]} are damaged: the level-wise ones, {found}, are no indices of nodes"
+                f"predictions of run {self.id[:12]} are damaged: the level-wise ones, {shape}, are no indices of nodes"
             )
         return np.asarray(levels, dtype=np.int64)
 
@@ -245,14 +245,14 @@ def differing_params(records: Iterable[Record]) -> dict[str, str]:
     for record in records:
         if record.spec is not None:
             groups.setdefault(_variant_of(record), {})[record.id] = record.job.method.params
-    said = {}
+    text_by_id = {}
     for group in groups.values():
         first = next(iter(group.values()))
         names = [name for name, value in first.items() if any(params.get(name) != value for params in group.values())]
         if names:
             for run_id, params in group.items():
-                said[run_id] = ", ".join(f"{name}={params.get(name)}" for name in names)
-    return said
+                text_by_id[run_id] = ", ".join(f"{name}={params.get(name)}" for name in names)
+    return text_by_id
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,39 +261,39 @@ class Records:
 
     Attributes:
         root: the folder.
-        found: the runs, by id.
+        by_id: the runs, {id: record}.
         apart: ids of runs whose rows are rejected as a whole.
         requests: what was asked of the folder, oldest first.
         notes: a line on each request that is ignored.
     """
 
     root: Path
-    found: Mapping[str, Record] = field(default_factory=dict)
+    by_id: Mapping[str, Record] = field(default_factory=dict)
     apart: frozenset[str] = frozenset()
     requests: tuple[Request, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, run_id: str) -> Record:
         """Return a run; a UserError where it is not here."""
-        if run_id not in self.found:
+        if run_id not in self.by_id:
             raise UserError(f"run {one_line(run_id, 12)} is not in {self.root}")
-        return self.found[run_id]
+        return self.by_id[run_id]
 
     def __contains__(self, run_id: object) -> bool:
         """Whether a run is here."""
-        return run_id in self.found
+        return run_id in self.by_id
 
     def __iter__(self) -> Iterator[Record]:
         """Yield the runs."""
-        return iter(self.found.values())
+        return iter(self.by_id.values())
 
     def __len__(self) -> int:
         """Return the number of runs."""
-        return len(self.found)
+        return len(self.by_id)
 
     def get(self, run_id: str) -> Record | None:
         """Return a run, None where it is not here."""
-        return self.found.get(run_id)
+        return self.by_id.get(run_id)
 
     @cached_property
     def ablated(self) -> frozenset[str]:
@@ -324,9 +324,9 @@ class Records:
 
     def with_bases(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of runs, and of those that they re-rank, at any remove."""
-        found, left = dict[str, None](), list(ids)
-        while left:
-            if (run_id := left.pop(0)) not in found:
-                found[run_id] = None
-                left += self.found[run_id].bases if run_id in self.found else ()
-        return list(found)
+        ids_in_order, pending = dict[str, None](), list(ids)
+        while pending:
+            if (run_id := pending.pop(0)) not in ids_in_order:
+                ids_in_order[run_id] = None
+                pending += self.by_id[run_id].bases if run_id in self.by_id else ()
+        return list(ids_in_order)

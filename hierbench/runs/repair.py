@@ -55,19 +55,19 @@ def repair(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
         kept = {key: before[key] for key in ("started", "seconds") if key in before}
         place = quarantine(run, names)
         run.set_status("planned", **kept)
-        what = ", ".join(names)
+        damaged_names = ", ".join(names)
         where = f"quarantined in {place}" if place else "gone"
-        note(f"note: {what} of {spec.label}: damaged; {where}, computed again")
+        note(f"note: {damaged_names} of {spec.label}: damaged; {where}, computed again")
     run.plan(spec.content())
 
 
 def quarantine(run: Run, names: list[str]) -> Path | None:
     """Move files to the run's folder `damaged` without overwriting; return it, or None if there were none."""
     place = run.subfolder("damaged")
-    there = [run.folder / name for name in names if os.path.lexists(run.folder / name)]
-    for path in there:
+    files = [run.folder / name for name in names if os.path.lexists(run.folder / name)]
+    for path in files:
         run.guard()
         place.mkdir(exist_ok=True)
         names_of_it = (place / f"{path.stem}{f'-{n}' if n else ''}{path.suffix}" for n in count())
         path.rename(next(free for free in names_of_it if not os.path.lexists(free)))
-    return place if there else None
+    return place if files else None

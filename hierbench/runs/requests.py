@@ -93,8 +93,8 @@ class Request(_Line):
     def line(self) -> str:
         """What a list of requests shows."""
         methods, seeds = self.options.get("methods", ""), self.options.get("seeds")
-        said = [self.time[:10], str(methods), f"{seeds} seeds" if seeds else ""]
-        return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, said))})", LONGEST)
+        parts = [self.time[:10], str(methods), f"{seeds} seeds" if seeds else ""]
+        return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, parts))})", LONGEST)
 
 
 def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LARGEST_TEXT) -> tuple[Request, ...]:
@@ -108,7 +108,7 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
     Raises:
         UserError: the file is there and cannot be read, and there are no `notes` to say so.
     """
-    found: dict[str, list[_Line]] = {}
+    lines_by_id: dict[str, list[_Line]] = {}
     forged = 0
     try:
         for line in _lines(root, limit):
@@ -116,8 +116,8 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
                 forged += 1
                 continue
             if line.kind is not None or not (line.ids or line.budget):  # asked, and not only learned
-                found[line.id] = found.pop(line.id, [])
-            found.setdefault(line.id, []).append(line)
+                lines_by_id[line.id] = lines_by_id.pop(line.id, [])
+            lines_by_id.setdefault(line.id, []).append(line)
     except UserError as error:
         if notes is None:
             raise
@@ -126,7 +126,7 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
     if forged and notes is not None:
         lines = "a line is ignored, whose id is" if forged == 1 else f"{forged} lines are ignored, whose ids are"
         notes.append(f"{root / FILE}: {lines} not the digest of what it says")
-    return tuple(_whole(lines) for lines in found.values() if any(line.kind is not None for line in lines))
+    return tuple(_whole(lines) for lines in lines_by_id.values() if any(line.kind is not None for line in lines))
 
 
 def record_request(
@@ -148,10 +148,10 @@ def record_request(
         budget=dict(budget or {}),
     )
     with _locked(root):
-        known = next((one for one in read_requests(root) if one.id == request.id), None)
+        earlier = next((recorded for recorded in read_requests(root) if recorded.id == request.id), None)
         again = {"request": request.id, "time": request.time}
-        _append(root, again if known else request.model_dump(mode="json", by_alias=True))
-    return known or request
+        _append(root, again if earlier else request.model_dump(mode="json", by_alias=True))
+    return earlier or request
 
 
 def extend_request(
@@ -162,12 +162,12 @@ def extend_request(
     if _whole([request, learned]) == request:
         return request
     with _locked(root):
-        known = {one.id: one for one in read_requests(root)}.get(request.id, request)
-        whole, there = _whole([known, learned]), set(known.ids)
-        if whole != known:
-            new = learned.model_copy(update={"ids": tuple(one for one in learned.ids if one not in there)})
+        current = {request_by_id.id: request_by_id for request_by_id in read_requests(root)}.get(request.id, request)
+        extended, old_ids = _whole([current, learned]), set(current.ids)
+        if extended != current:
+            new = learned.model_copy(update={"ids": tuple(run_id for run_id in learned.ids if run_id not in old_ids)})
             _append(root, new.model_dump(mode="json", by_alias=True, exclude_defaults=True))
-    return whole
+    return extended
 
 
 def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str], *, later: bool = False) -> None:
@@ -177,31 +177,33 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
     of a `later` part of a publication that no request names get one without options, in the order of `ids`, as they
     count after those of the earlier parts.
     """
-    found = {request.id: request for request in read_requests(root)}
-    of_runs = [one for one in (_published(request, ids) for request in read_requests(source, [])) if one.ids]
+    request_by_id = {request.id: request for request in read_requests(root)}
+    of_runs = [
+        request for request in (_published(request, ids) for request in read_requests(source, [])) if request.ids
+    ]
     named = {run_id for request in of_runs for run_id in request.ids}
     if later and (unnamed := [run_id for run_id in ids if run_id not in named]):
         of_runs.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
     first: dict[tuple[str, str], Request] = {}  # by what was asked, and the first run
-    for request in [*found.values(), *of_runs]:
-        asked, runs = digest_of([request.kind, request.dataset, request.options]), set(request.ids)
+    for request in [*request_by_id.values(), *of_runs]:
+        digest, runs = digest_of([request.kind, request.dataset, request.options]), set(request.ids)
         for run_id in request.ids:
-            if (other := first.get((asked, run_id))) is not None and runs.issuperset(other.ids):
-                found.pop(other.id, None)
-        found.pop(request.id, None)
-        found[request.id] = first[asked, request.ids[0] if request.ids else ""] = request
-    _write(root, found.values())
+            if (other := first.get((digest, run_id))) is not None and runs.issuperset(other.ids):
+                request_by_id.pop(other.id, None)
+        request_by_id.pop(request.id, None)
+        request_by_id[request.id] = first[digest, request.ids[0] if request.ids else ""] = request
+    _write(root, request_by_id.values())
 
 
 def keep_requests(root: Path, ids: Sequence[str]) -> None:
     """Remove all ids but these from a publication's requests, and the requests that have no others."""
-    _write(root, [one for one in (_published(request, ids) for request in read_requests(root)) if one.ids])
+    _write(root, [request for request in (_published(request, ids) for request in read_requests(root)) if request.ids])
 
 
 def _published(request: Request, ids: Iterable[str]) -> Request:
-    wanted = set(ids)
+    kept_ids = set(ids)
     kept: dict[str, Any] = {name: without_paths(getattr(request, name)) for name in ("options", "budget")}
-    kept["ids"] = tuple(one for one in request.ids if one in wanted)
+    kept["ids"] = tuple(run_id for run_id in request.ids if run_id in kept_ids)
     return _with_own_id(**{**dict(request), **kept})
 
 
@@ -221,25 +223,27 @@ def _write(root: Path, requests: Iterable[Request]) -> None:
 
 def asked_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
     """Return the options of a command that change its jobs; `more` are those that only this command has."""
-    asked = {name: getattr(options, name) for name in ASKED} | {"seeds": seeds, "dataset": options.dataset} | more
-    asked["methods"] = ",".join(Path(one).name if is_path(one) else one.strip() for one in options.methods.split(","))
-    asked["weights"] = None if options.weights is None else options.weights.name
+    content = {name: getattr(options, name) for name in ASKED} | {"seeds": seeds, "dataset": options.dataset} | more
+    content["methods"] = ",".join(
+        Path(method).name if is_path(method) else method.strip() for method in options.methods.split(",")
+    )
+    content["weights"] = None if options.weights is None else options.weights.name
     if is_dataset_file(options.dataset):
-        asked["dataset"] = Path(options.dataset).name
-    closed: dict[str, Any] = without_paths({name: value for name, value in asked.items() if value is not None})
+        content["dataset"] = Path(options.dataset).name
+    closed: dict[str, Any] = without_paths({name: value for name, value in content.items() if value is not None})
     return closed
 
 
-def words_of(asked: Mapping[str, Any]) -> list[str]:
+def words_of(options: Mapping[str, Any]) -> list[str]:
     """Return the words of the `hierbench run` command that these options were asked with, see `asked_options`."""
     words = ["hierbench", "run"]
     for name in ("methods", "types", "seeds", "dataset", "protocol", "weights"):
-        value = asked.get(name)
+        value = options.get(name)
         if value not in (None, "", {"types": "type-I,type-II", "protocol": "paper"}.get(name)):
             words += [f"--{name}", str(value)]
-    for override in asked.get("overrides") or ():
+    for override in options.get("overrides") or ():
         words += ["--set", str(override)]
-    return [*words, *(["--tuned"] if asked.get("tuned") else [])]
+    return [*words, *(["--tuned"] if options.get("tuned") else [])]
 
 
 PATH = re.compile(r"""(^|(?<=[=\s,;"'\[{(]))(~|\.{1,2}|file:/*)?/([^"'\],;}]*/)?""")
@@ -256,12 +260,12 @@ def without_paths(content: Any) -> Any:
 
 def budgets_of(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any]]]:
     """Return {id of a run: what each request that names it says of tuning, oldest first}; see `budget_of`."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    budgets: dict[str, list[Mapping[str, Any]]] = {}
     for request in requests:
         if request.budget and request.kind in ("comparison", "tuning"):
-            for one in request.ids:
-                found.setdefault(one, []).append(request.budget)
-    return found
+            for run_id in request.ids:
+                budgets.setdefault(run_id, []).append(request.budget)
+    return budgets
 
 
 def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any] | None:
@@ -278,16 +282,25 @@ def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, A
 
 def only_ablated(requests: Sequence[Request]) -> set[str]:
     """Return the ids that ablations name, and no comparison."""
-    named = {kind: {one for of in requests if of.kind == kind for one in of.ids} for kind in ("ablation", "comparison")}
+    named = {
+        kind: {run_id for request in requests if request.kind == kind for run_id in request.ids}
+        for kind in ("ablation", "comparison")
+    }
     return named["ablation"] - named["comparison"]
 
 
 def oldest_first(ids: Iterable[str], requests: Iterable[Request], started: Mapping[str, float]) -> list[str]:
     """Return ids in the order in which requests name them last, after those that none names, by time of start."""
-    place = {one: (number, position) for number, of in enumerate(requests) for position, one in enumerate(of.ids)}
+    place = {
+        run_id: (number, position)
+        for number, request in enumerate(requests)
+        for position, run_id in enumerate(request.ids)
+    }
     ids = list(ids)
-    named = sorted((one for one in ids if one in place), key=place.__getitem__)
-    return sorted((one for one in ids if one not in place), key=lambda one: (started.get(one, 0.0), one)) + named
+    named = sorted((run_id for run_id in ids if run_id in place), key=place.__getitem__)
+    return (
+        sorted((run_id for run_id in ids if run_id not in place), key=lambda key: (started.get(key, 0.0), key)) + named
+    )
 
 
 def _whole(lines: Sequence[_Line]) -> Request:
@@ -296,7 +309,7 @@ def _whole(lines: Sequence[_Line]) -> Request:
     for line in lines:
         for key, value in line.budget.items():
             if isinstance(value, dict):
-                budget[key] = known if isinstance(known := budget.get(key), dict) else {}
+                budget[key] = entry if isinstance(entry := budget.get(key), dict) else {}
                 budget[key].update(value)
             else:
                 budget[key] = value

@@ -147,14 +147,14 @@ class Store:
 
 def run_names(root: Path) -> list[str]:
     """Return the names of what is, or should be, a run's folder: also of links, and of folders without a spec."""
-    found = []
+    names = []
     for entry in os.scandir(root) if root.is_dir() else ():
         is_run = RUN_ID.fullmatch(entry.name) is not None
         if not entry.is_dir(follow_symlinks=False):
-            there = is_run
+            is_kept = is_run
         else:
-            there = os.path.lexists(f"{entry.path}/spec.json") or (
+            is_kept = os.path.lexists(f"{entry.path}/spec.json") or (
                 is_run and any(os.path.lexists(f"{entry.path}/{name}") for name in ("status.json", *RESULTS))
             )
-        found += [entry.name] if there else []
-    return sorted(found)
+        names += [entry.name] if is_kept else []
+    return sorted(names)

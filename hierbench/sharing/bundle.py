@@ -28,8 +28,8 @@ RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environme
 
 def ids_of(board: Board) -> list[str]:
     """Return the ids of all runs that are published with a table, in the order of the records."""
-    wanted = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
-    return [record.id for record in board.records if record.id in wanted]
+    ids = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
+    return [record.id for record in board.records if record.id in ids]
 
 
 class Bundle:
@@ -56,18 +56,18 @@ class Bundle:
             UserError: a record is a link, a method's file is not the one that ran, or a run changes meanwhile.
         """
         for run_id in ids:
-            record, here = source[run_id], self.folder / run_id
+            record, target = source[run_id], self.folder / run_id
             files = _files_of(record)
-            if here.exists() and read_record(here).status != record.status:
-                shutil.rmtree(here)
-            here.mkdir(parents=True, exist_ok=True)
+            if target.exists() and read_record(target).status != record.status:
+                shutil.rmtree(target)
+            target.mkdir(parents=True, exist_ok=True)
             for name, content in files:
-                write_bytes(here / name, content)
+                write_bytes(target / name, content)
             if metrics and (values := read_further(record, source)):
-                write_json(here / further_metrics.FILE, further_metrics.content_of(record, source, values))
-            self._add_predictions(record, here, source.root)
+                write_json(target / further_metrics.FILE, further_metrics.content_of(record, source, values))
+            self._add_predictions(record, target, source.root)
             self._add_tree(record, source.root)
-            copied = read_record(here)
+            copied = read_record(target)
             if copied is None or not copied.done:  # the table is of what it was a moment ago
                 raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
         publish_requests(self.folder, source.root, self.folder.name, ids, later=self._later)
@@ -75,18 +75,18 @@ class Bundle:
 
     def keep(self, ids: Iterable[str]) -> None:
         """Remove the records of all other runs."""
-        wanted = set(ids)
+        kept_ids = set(ids)
         for record in read_records(self.folder):
-            if record.id not in wanted:
+            if record.id not in kept_ids:
                 shutil.rmtree(record.folder)
-        keep_requests(self.folder, [*wanted])
+        keep_requests(self.folder, [*kept_ids])
 
-    def _add_predictions(self, record: Record, here: Path, root: Path) -> None:
+    def _add_predictions(self, record: Record, target: Path, root: Path) -> None:
         """Write a run's predictions in compact form, and the targets of all runs once."""
         packed, targets = self._compacted(record, root)
         if packed is None:
             return
-        compact.write_packed(here, packed)
+        compact.write_packed(target, packed)
         if targets is not None and self._targets is None:
             compact.write_targets(self.folder, targets)
             self._targets = compact.digest_of_targets(targets)
@@ -113,8 +113,8 @@ class Bundle:
                 return None, None
             arrays = compact.read_packed(record.folder)
             digest = compact.unpack(arrays).targets
-            known = os.path.lexists(root / compact.TARGETS)
-            targets = compact.read_targets(root) if known and self._targets is None else None
+            has_targets = os.path.lexists(root / compact.TARGETS)
+            targets = compact.read_targets(root) if has_targets and self._targets is None else None
             if targets is not None and compact.digest_of_targets(targets) != digest:
                 targets = None  # of other runs
             return arrays, targets
@@ -145,7 +145,7 @@ def _files_of(record: Record) -> list[tuple[str, bytes]]:
     """
     method = None if record.spec is None else record.spec.method  # none where predictions were only scored
     source = "" if method is None or "/" in method.name else f"{method.name}.py"
-    found = []
+    files = []
     for name in filter(None, (*RECORDS, source)):
         try:
             content = record.read(name)
@@ -155,5 +155,5 @@ def _files_of(record: Record) -> list[tuple[str, bytes]]:
             raise UserError(f"{record.folder / name} cannot be published: {error.strerror or error}") from None
         if method and name == source and not is_code(content, method.code):
             raise UserError(f"{record.folder / name} cannot be published: it is not the method that ran")
-        found.append((name, content))
-    return found
+        files.append((name, content))
+    return files

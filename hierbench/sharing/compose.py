@@ -99,8 +99,8 @@ def compose(
 
 def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:
     """Return the columns of a published table, the paper's where its file cannot be read."""
-    given = GivenTable.if_readable(folder / f"{dataset}.json")
-    return PAPER if given is None else given.shown()
+    table = GivenTable.if_readable(folder / f"{dataset}.json")
+    return PAPER if table is None else table.shown()
 
 
 def refuse_rejected(board: Board, report: Report) -> list[str]:
@@ -109,11 +109,14 @@ def refuse_rejected(board: Board, report: Report) -> list[str]:
     Returns:
         a line for all else that a reader of the table must know, such as rejected runs that it does not have.
     """
-    own = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
+    run_ids = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
     _refuse(
-        "run", [(f"{run.id[:12]} ({run.label})", run.findings) for run in report.runs if run.rejected and run.id in own]
+        "run",
+        [(f"{run.id[:12]} ({run.label})", run.findings) for run in report.runs if run.rejected and run.id in run_ids],
     )
-    _refuse("row", [(row.label, row.reasons) for row in report.rows if row.rejected and not own.isdisjoint(row.runs)])
+    _refuse(
+        "row", [(row.label, row.reasons) for row in report.rows if row.rejected and not run_ids.isdisjoint(row.runs)]
+    )
     if unfinished := [row for row in board.rows if row.n < row.planned]:
         raise _unfinished(unfinished[0], board.records)
     return notes_on(board.records, report.rows, report.tables)
@@ -128,11 +131,11 @@ def _unfinished(row: Row, records: Records) -> UserError:
     return UserError(f"not all runs of {row.title} are finished; a published table is complete: {way}")
 
 
-def _refuse(what: str, rejected: Sequence[tuple[str, Sequence[str]]]) -> None:
+def _refuse(subject: str, rejected: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Raise a UserError that names the first few and why, if there is one."""
     if rejected:
-        said = []
+        lines = []
         for name, reasons in rejected[:SHOWN]:
-            said.append(f"{what} {one_line(name, LONGEST)} is rejected: {one_line(', '.join(reasons), LONGEST)}")
-        more = [f"{len(rejected) - SHOWN} more {what}s are rejected"] if len(rejected) > SHOWN else []
-        raise UserError(f"nothing is published: {'; '.join([*said, *more])}")
+            lines.append(f"{subject} {one_line(name, LONGEST)} is rejected: {one_line(', '.join(reasons), LONGEST)}")
+        more = [f"{len(rejected) - SHOWN} more {subject}s are rejected"] if len(rejected) > SHOWN else []
+        raise UserError(f"nothing is published: {'; '.join([*lines, *more])}")

@@ -32,8 +32,8 @@ def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir
         try:
             if kind == FROM_SCORES:
                 _check_predictions(board, source)
-            of = replace(board, records=source) if kind == FROM_SCORES else board
-            draw_one(kind, of, dataset, data_dir, folder / f"{board.dataset}-{kind}.svg")
+            drawn_board = replace(board, records=source) if kind == FROM_SCORES else board
+            draw_one(kind, drawn_board, dataset, data_dir, folder / f"{board.dataset}-{kind}.svg")
         except UserError as error:
             notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
     return notes

@@ -82,21 +82,21 @@ def checked_place(folder: Path) -> Path:
 
 def _clear_up(folder: Path) -> None:
     """Restore or remove what a killed process left; this one has the lock."""
-    for left in sorted(folder.parent.glob(f".{folder.name}.old-*")):
-        if not folder.exists() and not left.is_symlink():
-            left.rename(folder)
+    for leftover in sorted(folder.parent.glob(f".{folder.name}.old-*")):
+        if not folder.exists() and not leftover.is_symlink():
+            leftover.rename(folder)
     for kind in ("partial", "old"):
-        for left in folder.parent.glob(f".{folder.name}.{kind}-*"):
-            if not left.is_symlink():
-                shutil.rmtree(left)
+        for leftover in folder.parent.glob(f".{folder.name}.{kind}-*"):
+            if not leftover.is_symlink():
+                shutil.rmtree(leftover)
 
 
 def _take_over(folder: Path, staging: Path, without: re.Pattern[str]) -> None:
     """Copy what is not of a dataset's publication."""
 
     def of_the_dataset(path: str, names: list[str]) -> list[str]:
-        own = [name for name in names if Path(path) == folder and without.fullmatch(name)]
-        return [name for name in own if not (folder / name).is_symlink()]
+        own_names = [name for name in names if Path(path) == folder and without.fullmatch(name)]
+        return [name for name in own_names if not (folder / name).is_symlink()]
 
     if folder.is_dir():
         shutil.copytree(folder, staging, symlinks=True, ignore=of_the_dataset, dirs_exist_ok=True)

@@ -50,8 +50,8 @@ def publish(
     runs, data_dir = place.runs, place.data_dir
     if runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
-    known = columns_of_published(folder, name) if _check_there(folder, name, update) else PAPER
-    chosen = known if columns is None else columns
+    published_columns = columns_of_published(folder, name) if _check_there(folder, name, update) else PAPER
+    chosen = published_columns if columns is None else columns
     opened = checked_board(dataset, place, chosen)
     _refuse_damaged(opened.board)
     board, part = opened.board, Part(opened.board.records, ids_of(opened.board))
@@ -64,16 +64,20 @@ def publish(
         made = compose(staging, dataset, parts, data_dir, protocol_of(board.protocol), chosen)
         gone = sorted({*names_there(folder, name)} - {*names_there(staging, name)})
         lines = [_came_and_went(earlier, made.board, gone)] if updates else []
-        notes += _not_made(folder, name, known, chosen) if updates else []
+        notes += _not_made(folder, name, published_columns, chosen) if updates else []
     return Said([*notes, *made.notes], [*lines, written(folder, made)])
 
 
 def _refuse_damaged(board: Board) -> None:
     """Raise a UserError for a run that a comparison asked for and whose spec is damaged: its row would be shorter."""
-    requests = [one for one in board.records.requests if (one.kind, one.dataset) == ("comparison", board.dataset)]
-    asked = {run_id for request in requests for run_id in request.ids}
+    requests = [
+        request
+        for request in board.records.requests
+        if (request.kind, request.dataset) == ("comparison", board.dataset)
+    ]
+    requested_ids = {run_id for request in requests for run_id in request.ids}
     for record in board.records:
-        if record.spec is None and record.id in asked:
+        if record.spec is None and record.id in requested_ids:
             why = f"run {record.id[:12]} is damaged ({record.findings[0]})"
             raise UserError(f"nothing is published: {why}; the command that trains it makes it again")
 
@@ -92,19 +96,19 @@ def _came_and_went(earlier: Records, board: Board, gone: Sequence[str]) -> str:
     """Return the line that says which runs an update adds to a table and removes from it, by row, and which files."""
     published = {record.id for record in board.records}
     parts = []
-    for what, changed in (
+    for change, changed in (
         ("added", [record for record in board.records if record.id not in earlier]),
         ("removed", [record for record in earlier if record.id not in published]),
     ):
         rows = Counter(record.label.rpartition(" seed ")[0] for record in changed)
-        parts.append(f"{what} {', '.join(f'{number} of {row}' for row, number in rows.items())}" if rows else "")
-    said = [*filter(None, parts)] or ["no run added or removed"]
-    return "; ".join([*said, *(f"removed {name}, which cannot be made of the new table" for name in gone)])
+        parts.append(f"{change} {', '.join(f'{number} of {row}' for row, number in rows.items())}" if rows else "")
+    changes = [*filter(None, parts)] or ["no run added or removed"]
+    return "; ".join([*changes, *(f"removed {name}, which cannot be made of the new table" for name in gone)])
 
 
-def _not_made(folder: Path, name: str, known: Sequence[Column], columns: Sequence[Column]) -> list[str]:
+def _not_made(folder: Path, name: str, published_columns: Sequence[Column], columns: Sequence[Column]) -> list[str]:
     """Return a line on columns that an update drops, and one on files beside the table that it does not make anew."""
-    dropped = [column.name for column in known if column not in columns]
+    dropped = [column.name for column in published_columns if column not in columns]
     lines = [f"the table no longer has the columns {', '.join(dropped)}"] if dropped else []
     others = re.compile(rf"{re.escape(name)}-(levels|metrics|differences|mistakes)\.[a-z]+")
     stale = sorted(path.name for path in folder.iterdir() if others.fullmatch(path.name))
@@ -121,10 +125,10 @@ def written(folder: Path, made: Publication) -> str:
 def _check_there(folder: Path, name: str, update: bool) -> bool:
     """Return whether a publication is updated; a UserError if there is one and it may not be."""
     records = refuse_links(folder, name)
-    there = names_there(folder, name)
-    if there and not update:
+    names = names_there(folder, name)
+    if names and not update:
         way = "change this publication with --update, or move all of these away to publish again"
-        raise UserError(f"{folder} has {', '.join(there)}: {way}")
+        raise UserError(f"{folder} has {', '.join(names)}: {way}")
     return records.is_dir()
 
 

@@ -35,9 +35,9 @@ def write_sources(records: Records, others: Sequence[Records]) -> list[str]:
     for run in records:
         if run.spec is not None:
             ran.setdefault((run.spec.method.name, run.spec.method.code), run)
-    for (name, code), run in sorted(ran.items(), key=lambda one: one[0]):
-        found = source_of(name, code, run, [one.root for one in others])
-        content = _of_an_entry_point(name, code) if found is None else found[1]
+    for (name, code), run in sorted(ran.items(), key=lambda item: item[0]):
+        source = source_of(name, code, run, [records.root for records in others])
+        content = _of_an_entry_point(name, code) if source is None else source[1]
         if content is None:
             notes.append(f"the source of {one_line(name, 100)} with code {code[:12]} is not here, and is not published")
             continue
@@ -48,9 +48,13 @@ def write_sources(records: Records, others: Sequence[Records]) -> list[str]:
 
 def _of_an_entry_point(name: str, code: str) -> bytes | None:
     """Return the source of a method of another package, None where none is installed with this code."""
-    from hierbench.api.registry import Broken, find_or_broken, is_installed  # PyTorch
+    from hierbench.api.registry import BrokenMethod, find_or_broken, is_installed  # PyTorch
 
     if not is_installed(name):
         return None
-    found = find_or_broken(name)
-    return None if isinstance(found, Broken) or found.code != code or not found.source else found.source.read_bytes()
+    method = find_or_broken(name)
+    return (
+        None
+        if isinstance(method, BrokenMethod) or method.code != code or not method.source
+        else method.source.read_bytes()
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hierbench.api.registry import Found, find_method
+from hierbench.api.registry import LoadedMethod, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
@@ -18,7 +18,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import asked_records
 from hierbench.leaderboard.table import Shown, Table
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.studies.comparison import AGAIN
 from hierbench.studies.dry_run import Line, announce, lines_of_plan, parameters_of
@@ -51,7 +51,7 @@ class Ablation(Study):
         self.names = {job.id: variant.name for variant, jobs in named for job in jobs}
         return [job for jobs in zip(*self.variants, strict=True) for job in jobs]
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job, with the variant's name."""
         seeds = range(session.num_seeds)
         lines = [Line(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
@@ -67,7 +67,7 @@ class Ablation(Study):
         """Return the variant of a job, its type and seed."""
         return f"{self.names[job.id]} {job.spec.type} seed {job.spec.seed}"
 
-    def asked(
+    def request_details(
         self, session: Session, plan: Sequence[Job]
     ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
         """Return the jobs of the frame alone, which is no row of a comparison, as all others are."""
@@ -87,13 +87,13 @@ class Ablation(Study):
             mirror.attach(file)
         return table
 
-    def said(self, session: Session) -> list[str]:
+    def closing_lines(self, session: Session) -> list[str]:
         """Return where the tables are."""
         runs = session.options.runs
         return [f"\ntables: {runs}/ablation-{session.recipe.dataset}.md and .json; runs: {runs}/<id>/"]
 
 
-def _methods(session: Session) -> list[Found]:
+def _methods(session: Session) -> list[LoadedMethod]:
     """Return the methods of the variants, after checking their hyperparameters."""
     with redirect_stdout(sys.stderr):
         methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
@@ -104,11 +104,11 @@ def _methods(session: Session) -> list[Found]:
 
 
 def plan_variants(
-    recipe: Recipe, prepared: Prepared, methods: Sequence[Found], seeds: int, weights: str | None
+    recipe: Recipe, prepared: Prepared, methods: Sequence[LoadedMethod], seeds: int, weights: str | None
 ) -> list[list[Job]]:
     """Return the jobs of each variant by seed; a comparison has the same ones, except for the frame alone."""
     frame_alone = with_params(recipe, "haframe", {"alpha": 0.0})
-    by_name = {found.name: [found] for found in methods}
+    by_name = {method.name: [method] for method in methods}
     return [
         make_plan(
             frame_alone if variant is FRAME_ALONE else recipe,

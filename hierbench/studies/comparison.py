@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hierbench.api.registry import Found
+from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
@@ -21,7 +21,7 @@ from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.opening import asked_records
 from hierbench.leaderboard.table import Shown, Table
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
 from hierbench.runs.requests import Budget, Kind
 from hierbench.studies.dry_run import announce, blocked_lines, lines_of_plan, parameters_of
@@ -92,7 +92,7 @@ class Comparison(Study):
             raise UserError(inputs.closed)
         return plan
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job, or per row and seed, and the sizes of what is trained."""
         lines = lines_of_plan(plan, state) if plan else blocked_lines(self.methods, session.types, session.num_seeds)
         trained = list(with_bases(self.methods).values())
@@ -102,7 +102,7 @@ class Comparison(Study):
         """Return the methods by name: a path reveals the user's folders, and MLflow may be shared."""
         return ",".join(Path(name).stem if is_path(name) else name for name in names_asked(session.options))
 
-    def asked(
+    def request_details(
         self, session: Session, plan: Sequence[Job]
     ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
         """Return what was tuned, the jobs, and the budgets of rows."""
@@ -128,7 +128,7 @@ class Comparison(Study):
             mirror.attach(file, means)
         return table
 
-    def said(self, session: Session) -> list[str]:
+    def closing_lines(self, session: Session) -> list[str]:
         """Return where the results are."""
         return [] if self.board is None else _places(self.board, session.options)
 
@@ -148,40 +148,42 @@ def _places(board: Board, options: Options) -> list[str]:
 
 def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]) -> dict[str, Any]:
     """Return {METHOD:TYPE: how it was tuned} of the rows of a plan."""
-    method_of, found = {job.id: job.spec.method.name for job in plan}, {}
+    method_of, budgets = {job.id: job.spec.method.name for job in plan}, {}
     for job in plan:
         # What is re-ranked was tuned as its bases; the first of them that was says how.
         names = [method_of[job_id] for job_id in (job.id, *job.spec.bases)]
         entry = next((tuned[name, job.spec.type] for name in names if (name, job.spec.type) in tuned), None)
         if entry is not None:
             budget = Budget(trials=entry.configurations, runs=entry.runs, study=entry.study, ends=entry.ends)
-            found[f"{names[0]}:{job.spec.type}"] = budget.model_dump(mode="json", exclude_defaults=True)
-    return found
+            budgets[f"{names[0]}:{job.spec.type}"] = budget.model_dump(mode="json", exclude_defaults=True)
+    return budgets
 
 
-def tuned_params(session: Session, methods: Sequence[Found], file: Path | None) -> dict[tuple[str, FeatureType], Tuned]:
+def tuned_params(
+    session: Session, methods: Sequence[LoadedMethod], file: Path | None
+) -> dict[tuple[str, FeatureType], Tuned]:
     """Return what tuning found under the recipe's protocol for these methods and those that they re-rank.
 
     Raises:
         UserError: tuning found nothing, or something that a method does not take.
     """
     recipe, types, runs = session.recipe, session.types, session.options.runs
-    known = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
+    tuned = find_tuned(runs, recipe.dataset) if file is None else read_tuned(file)
     with redirect_stdout(sys.stderr):  # a method may print
-        asked = with_bases(methods)
-    found = {
+        wanted_methods = with_bases(methods)
+    entries = {
         (method, feature_type): entry
-        for (protocol, method, feature_type), entry in known.items()
-        if protocol == recipe.protocol and method in asked and feature_type in types
+        for (protocol, method, feature_type), entry in tuned.items()
+        if protocol == recipe.protocol and method in wanted_methods and feature_type in types
     }
-    if not found:
+    if not entries:
         place = file or tuned_file(runs, recipe.dataset)
         folders = folder_options(runs, session.options.data_dir)
         raise UserError(
             f"nothing in {place} was tuned for this; run: hierbench tune --dataset {session.options.dataset}{folders}"
         )
-    for (method, feature_type), entry in found.items():
-        check_section(with_params(recipe, method, entry.params), asked[method])
+    for (method, feature_type), entry in entries.items():
+        check_section(with_params(recipe, method, entry.params), wanted_methods[method])
         shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
         say(f"tuned: {method} {feature_type}: {shown} ({entry.budget} runs, {entry.date})")
-    return found
+    return entries

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hierbench.api.registry import Found
+from hierbench.api.registry import LoadedMethod
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
@@ -17,7 +17,7 @@ from hierbench.execution.session import Session
 from hierbench.execution.standalone import command_of
 from hierbench.leaderboard import table as tables
 from hierbench.leaderboard.table import Number, Table, Text
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.utils.console import duration, say
 
 Models = Mapping[tuple[FeatureType, str], int]  # parameters by type and method
@@ -30,13 +30,13 @@ class Line:
     method: str
     type: FeatureType
     seed: int
-    state: State
+    state: JobState
     id: str | None = None  # None for a blocked job
     base: str | tuple[str, ...] | None = None  # as in the spec: the id of the job that it re-ranks, or the ids
     trains: bool = True  # rather than re-ranks
 
 
-def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
+def lines_of_plan(plan: Sequence[Job], state: dict[str, JobState]) -> list[Line]:
     """Return the lines of a plan."""
     return [
         Line(job.spec.method.name, job.spec.type, job.spec.seed, state[job.id], job.id, job.spec.base, job.trains)
@@ -44,29 +44,29 @@ def lines_of_plan(plan: Sequence[Job], state: dict[str, State]) -> list[Line]:
     ]
 
 
-def blocked_lines(methods: Sequence[Found], types: Sequence[FeatureType], seeds: int) -> list[Line]:
+def blocked_lines(methods: Sequence[LoadedMethod], types: Sequence[FeatureType], seeds: int) -> list[Line]:
     """Return the lines of the plan that missing data or weights block."""
     return [
-        Line(found.name, feature_type, seed, "blocked", trains=found.trains)
+        Line(method.name, feature_type, seed, "blocked", trains=method.trains)
         for seed in range(seeds)
         for feature_type in types
-        for found in methods
-        if feature_type in found.cls.types
+        for method in methods
+        if feature_type in method.cls.types
     ]
 
 
 def parameters_of(
-    recipe: Recipe, methods: Sequence[Found], types: Sequence[FeatureType]
+    recipe: Recipe, methods: Sequence[LoadedMethod], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], int]:
     """Return the number of parameters of each model; methods that re-rank have none."""
     from hierbench.execution.parameters import count_parameters, stand_in_tree  # PyTorch, for a dry run alone
 
     tree = stand_in_tree(recipe.expected.level_sizes)
     return {
-        (feature_type, found.name): count_parameters(found, recipe, tree, feature_type)
+        (feature_type, method.name): count_parameters(method, recipe, tree, feature_type)
         for feature_type in types
-        for found in methods
-        if feature_type in found.cls.types and found.trains
+        for method in methods
+        if feature_type in method.cls.types and method.trains
     }
 
 
@@ -175,7 +175,7 @@ def dry_run_table(
     )
 
 
-def commands_table(plan: Sequence[Job], state: Mapping[str, State], setting: Setting) -> Table:
+def commands_table(plan: Sequence[Job], state: Mapping[str, JobState], setting: Setting) -> Table:
     """Return the jobs with the command of each, those that train first."""
     jobs = sorted(plan, key=lambda job: not job.trains)  # stable: otherwise in the order of the plan
     first = plan[0].spec

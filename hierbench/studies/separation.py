@@ -13,7 +13,7 @@ from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME
 from hierbench.leaderboard.group_sequential import FEWEST, LEVEL, MOST, Design, Look, conclusion, look_at, make_design
 from hierbench.leaderboard.paired import named_rows, values_by_seed
 from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import extend_request
 from hierbench.studies.comparison import Comparison
@@ -68,7 +68,7 @@ class Separation(Comparison):
         needed = {run_id for job in of_rows for run_id in (job.id, *job.spec.bases)}
         return [job for job in jobs if job.id in needed]
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Say at which seeds the looks are, and report the jobs of the first."""
         design = self.design
         say(

@@ -10,7 +10,7 @@ from hierbench.config.options import Options
 from hierbench.execution.scheduler import planned, states
 from hierbench.execution.session import Execution, Session, work_of
 from hierbench.leaderboard.table import Shown, Table
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.repair import is_finished
 from hierbench.runs.requests import Kind, Request, asked_options, record_request
@@ -44,7 +44,7 @@ class Study(ABC):
         """Return the table of what is finished; with a mirror its files are written too, and attached there."""
 
     @abstractmethod
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Set where the plan runs, and say how much it is; return the table of a dry run, which ends here."""
 
     @abstractmethod
@@ -55,11 +55,11 @@ class Study(ABC):
         """Return what users see of a job."""
         return job.spec.label
 
-    def states(self, session: Session, plan: Sequence[Job]) -> dict[str, State]:
+    def states(self, session: Session, plan: Sequence[Job]) -> dict[str, JobState]:
         """Return what will happen to each job."""
         return states(list(plan), session.store)
 
-    def asked(
+    def request_details(
         self, session: Session, plan: Sequence[Job]
     ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
         """Return what is recorded of the request: further options, ids of jobs, and budgets of tuned rows."""
@@ -78,7 +78,7 @@ class Study(ABC):
         """Take note of a job that is done or failed."""
         return
 
-    def said(self, session: Session) -> list[str]:
+    def closing_lines(self, session: Session) -> list[str]:
         """Return lines below the table."""
         return []
 
@@ -97,11 +97,13 @@ def carry_out(study: Study, options: Options) -> Shown:
         return Shown(dry)
     if inputs.closed:
         say(f"warning: {inputs.closed}; the table is not written there")
-        return Shown(study.table(session, None), study.said(session))
+        return Shown(study.table(session, None), study.closing_lines(session))
     if study.kind is not None:
-        more, ids, budgets = study.asked(session, plan)
-        asked = {**asked_options(session.options, session.num_seeds), **more}
-        study.request = record_request(session.store.root, study.kind, session.recipe.dataset, asked, ids, budgets)
+        more, ids, budgets = study.request_details(session, plan)
+        recorded_options = {**asked_options(session.options, session.num_seeds), **more}
+        study.request = record_request(
+            session.store.root, study.kind, session.recipe.dataset, recorded_options, ids, budgets
+        )
     if session.options.plan_only:
         planned(plan, session.store, say)
         return Shown(commands_table(plan, state, session.setting))
@@ -115,4 +117,4 @@ def carry_out(study: Study, options: Options) -> Shown:
         f"failed: {labels[job_id]}: {error} ({session.store.run(job_id).folder}/status.json)"
         for job_id, error in execution.failed.items()
     ]
-    return Shown(table, [*study.said(session), *failures], 1 if failures or study.failed else 0)
+    return Shown(table, [*study.closing_lines(session), *failures], 1 if failures or study.failed else 0)

@@ -72,24 +72,24 @@ def import_fabric() -> None:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it logs every process that it counts
 
 
-def resolve_precision(asked: AskedPrecision, device: str, *, frozen: bool = False) -> Precision:
+def resolve_precision(requested: AskedPrecision, device: str, *, frozen: bool = False) -> Precision:
     """Return what "auto" means on a device: bfloat16 where it has instructions for it, else float32.
 
     Raises:
         UserError: bfloat16 of a frozen network, or on MPS; or `device` is another machine's: "auto", or "cuda" without
             a GPU here.
     """
-    if asked == "bfloat16" and frozen:
+    if requested == "bfloat16" and frozen:
         raise UserError(
             "train.precision = bfloat16 would round the cached features of a frozen network in training and not in "
             "evaluation, and heads gain nothing from it; use float32"
         )
-    if asked == "bfloat16" and device == "mps":
+    if requested == "bfloat16" and device == "mps":
         raise UserError("train.precision = bfloat16 is not for mps, which would train in float32; use float32")
     if frozen:
         return "float32"
-    if asked != "auto":
-        return asked
+    if requested != "auto":
+        return requested
     if device == "auto" or (device == "cuda" and not torch.cuda.is_available()):
         raise UserError(
             "train.precision = auto depends on the device, which is elsewhere: add --set train.precision=bfloat16, or "

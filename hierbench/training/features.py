@@ -43,15 +43,15 @@ OnRows = Callable[[int, int], None]  # rows that are done, rows in all
 
 
 def obtain_features(
-    wanted: Wanted, weights: Path | None, device: str, on_rows: OnRows = lambda done, total: None
+    request: Wanted, weights: Path | None, device: str, on_rows: OnRows = lambda done, total: None
 ) -> Features:
     """Return features from their cache, extracted first where there is none; one process extracts, others wait.
 
     What a killed attempt wrote is kept, and the next one goes on.
 
     Args:
-        wanted: which features.
-        weights: the file whose digest `wanted` has.
+        request: which features.
+        weights: the file whose digest `request` has.
         device: where the backbone runs: "cpu", "cuda" or "mps". Features are float32 on all of them.
         on_rows: called with the number of vectors that are done.
 
@@ -59,15 +59,15 @@ def obtain_features(
         UserError: the cache is damaged, cannot be written or does not fit on the disk, a feature is not finite, or a
             block does not fit in memory.
     """
-    features = find_features(wanted)
+    features = find_features(request)
     if features is None:
-        target = wanted.folder
+        target = request.folder
         partial = refuse_links(target.parent, f".{target.name}.partial")
         try:
             with claimed(partial):
-                features = find_features(wanted)  # another process may have been waited for
+                features = find_features(request)  # another process may have been waited for
                 if features is None:
-                    _extract(wanted, weights, device, partial, on_rows)
+                    _extract(request, weights, device, partial, on_rows)
                     if device == "cuda":  # jobs that share the GPU need what the backbone took
                         torch.cuda.empty_cache()
                     partial.rename(target)
@@ -77,7 +77,7 @@ def obtain_features(
             raise UserError(
                 f"features cannot be cached in {target.parent}: {why}; what was extracted is kept"
             ) from None
-        features = find_features(wanted)
+        features = find_features(request)
         assert features is not None
     check_features(features)
     return features
@@ -103,12 +103,14 @@ class Block:
 class Extractor:
     """Computes the pooled features of blocks, in several threads at once."""
 
-    def __init__(self, wanted: Wanted, backbone: Backbone, device: torch.device) -> None:
-        self.wanted, self.backbone, self.device = wanted, backbone.to(device), device
+    def __init__(self, request: Wanted, backbone: Backbone, device: torch.device) -> None:
+        self.wanted, self.backbone, self.device = request, backbone.to(device), device
         self.drawing = threading.Lock()  # random numbers come from the global generator
-        self.images = {split: wanted.prepared.arrays(split)[0] for split in SPLITS}
-        self.crop = crop_of(wanted.augment)
-        self.mean, self.std = (torch.tensor(of, device=device) for of in (wanted.augment.mean, wanted.augment.std))
+        self.images = {split: request.prepared.arrays(split)[0] for split in SPLITS}
+        self.crop = crop_of(request.augment)
+        self.mean, self.std = (
+            torch.tensor(values, device=device) for values in (request.augment.mean, request.augment.std)
+        )
 
     def __call__(self, block: Block) -> Tensor:
         """Return the features [B, C] float32 of a block, on the CPU."""
@@ -132,37 +134,37 @@ class Extractor:
             return self.crop(images, torch.arange(len(images)))
 
 
-def pool(feature_map: Tensor, how: str) -> Tensor:
+def pool(feature_map: Tensor, kind: str) -> Tensor:
     """Pool [B, C, h, w] to [B, C]."""
-    return feature_map.amax(dim=(2, 3)) if how == "max" else feature_map.mean(dim=(2, 3))
+    return feature_map.amax(dim=(2, 3)) if kind == "max" else feature_map.mean(dim=(2, 3))
 
 
-def blocks_of(wanted: Wanted) -> Iterator[Block]:
+def blocks_of(request: Wanted) -> Iterator[Block]:
     """Yield all blocks; those of evaluation first, as a broken image or backbone shows there as well."""
     for split in reversed(SPLITS):
-        num = wanted.prepared.size(split)
-        for view in range(wanted.views(split)):
+        num = request.prepared.size(split)
+        for view in range(request.views(split)):
             for first in range(0, num, BLOCK):
                 yield Block(split, view, first, min(first + BLOCK, num))
 
 
-def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, on_rows: OnRows) -> None:
+def _extract(request: Wanted, weights: Path | None, device: str, partial: Path, on_rows: OnRows) -> None:
     """Fill a folder with a complete cache, or go on where a killed attempt left it."""
-    prepared, start = wanted.prepared, time.monotonic()
-    channels, total = cached_backbone(wanted.model).num_channels, wanted.num_rows()
+    prepared, start = request.prepared, time.monotonic()
+    channels, total = cached_backbone(request.model).num_channels, request.num_rows()
     needed = total * channels * np.dtype(np.float32).itemsize
     needed -= sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
     if (free := shutil.disk_usage(partial).free) < needed:
         mib = 1 << 20
         raise UserError(f"features need {needed / mib:.1f} MiB in {partial.parent}, {free / mib:.1f} MiB are free")
-    extractor = Extractor(wanted, frozen_backbone(wanted.model, weights), torch.device(device))
+    extractor = Extractor(request, frozen_backbone(request.model, weights), torch.device(device))
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
         for split in SPLITS:
-            views = wanted.views(split)
+            views = request.views(split)
             files[split] = RowFile(partial, split, views * prepared.size(split), (channels,), np.float32, views)
             stack.callback(files[split].file.close)
-        missing = [b for b in blocks_of(wanted) if not files[b.split].done[_rows(b, prepared)].all()]
+        missing = [b for b in blocks_of(request) if not files[b.split].done[_rows(b, prepared)].all()]
         done = sum(int(file.done.sum()) for file in files.values())
         on_rows(done, total)
         flushed = time.monotonic()
@@ -170,7 +172,7 @@ def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, o
             for block, features in _computed(extractor, missing):
                 if not features.isfinite().all():
                     raise UserError(
-                        f"{wanted.model.backbone} gives values that are not finite on images of {block.split}"
+                        f"{request.model.backbone} gives values that are not finite on images of {block.split}"
                     )
                 rows = _rows(block, prepared)
                 files[block.split].write_rows(rows.start, features.numpy())
@@ -189,13 +191,13 @@ def _extract(wanted: Wanted, weights: Path | None, device: str, partial: Path, o
             with suppress(OSError):
                 _flush(files)  # also what an interrupted attempt has computed
             if is_out_of_memory(error):
-                images = f"{BLOCK} images of {'x'.join(map(str, _size_of(wanted)))} at a time"
+                images = f"{BLOCK} images of {'x'.join(map(str, _size_of(request)))} at a time"
                 raise UserError(
-                    f"{wanted.model.backbone} needs more memory than there is for {images}; set a smaller "
+                    f"{request.model.backbone} needs more memory than there is for {images}; set a smaller "
                     "model.input_size, or let fewer processes use the memory; what was extracted is kept"
                 ) from None
             raise
-    _complete(wanted, channels, time.monotonic() - start, environment_of_features(extractor.device), partial)
+    _complete(request, channels, time.monotonic() - start, environment_of_features(extractor.device), partial)
 
 
 def _rows(block: Block, prepared: Prepared) -> slice:
@@ -225,8 +227,8 @@ def blocks_at_once(device: str, size: tuple[int, int]) -> int:
     return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * AREA // (size[0] * size[1])))
 
 
-def _size_of(wanted: Wanted) -> tuple[int, int]:
-    height, width = wanted.model.input_size or wanted.prepared.meta["image_size"]
+def _size_of(request: Wanted) -> tuple[int, int]:
+    height, width = request.model.input_size or request.prepared.meta["image_size"]
     return height, width
 
 
@@ -247,9 +249,9 @@ def _flush(files: dict[str, RowFile]) -> None:
         file.flush()
 
 
-def _complete(wanted: Wanted, channels: int, seconds: float, environment: dict[str, Any], partial: Path) -> None:
+def _complete(request: Wanted, channels: int, seconds: float, environment: dict[str, Any], partial: Path) -> None:
     """Give the files their names and write meta.json last; seconds and environment are those of the last attempt."""
-    meta: dict[str, Any] = {"schema": 1, "content": wanted.content(), "dataset": wanted.prepared.folder.name}
+    meta: dict[str, Any] = {"schema": 1, "content": request.content(), "dataset": request.prepared.folder.name}
     meta |= {"channels": channels, "seconds": seconds, "environment": environment, "files": {}}
     for split in SPLITS:
         path = partial / f"{split}-features.npy"

@@ -35,7 +35,7 @@ def rescore(job: Job, prepared: Prepared, bases: Sequence[Record], run: Run, dev
             checkpoint where its scores on the validation split are needed.
     """
     scores, targets = _predictions(bases)
-    method, hierarchy = job.found.cls, prepared.hierarchy(job.spec.dataset.distance)
+    method, hierarchy = job.method.cls, prepared.hierarchy(job.spec.dataset.distance)
     assert issubclass(method, PostHoc)
     place = torch.device("cpu" if device == "mps" else device)
     tally, rescored = Tally(hierarchy), torch.empty(0)  # counted on the device; the scores go to the file
@@ -85,9 +85,9 @@ def rescored_chunks(
 def _fit(posthoc: PostHoc, job: Job, prepared: Prepared, bases: Sequence[Record], device: torch.device) -> None:
     """Fit a post-hoc method to the bases' probabilities on the validation split; its random numbers are the job's."""
     every, targets = list[Tensor](), torch.empty(0)
-    for found, base in zip(job.bases, bases, strict=True):
-        own = Job(base.job, found)
-        scores, targets = validation_scores(own, prepared, base, posthoc.hierarchy, device)
+    for method, base in zip(job.bases, bases, strict=True):
+        base_job = Job(base.job, method)
+        scores, targets = validation_scores(base_job, prepared, base, posthoc.hierarchy, device)
         every.append(scores.to(device).double().softmax(dim=1))
     torch.manual_seed(seed_for(job.spec.seed, FIT))
     posthoc.fit(*every, targets=targets.to(device))
@@ -109,8 +109,8 @@ def validation_scores(
             f"validation scores of {job.spec.label} are computed from its checkpoint, which {run.folder} does not have "
             "or is damaged; remove that folder to train it again"
         )
-    if job.found.code != job.spec.method.code:
-        raise UserError(f"the file of {job.found.name} has changed since {job.spec.label} was trained")
+    if job.method.code != job.spec.method.code:
+        raise UserError(f"the file of {job.method.name} has changed since {job.spec.label} was trained")
     index = () if device.index is None else (device.index,)
     fabric = make_fabric(device.type, job.spec.train.precision, index)
     threads = torch.get_num_threads()

@@ -49,8 +49,8 @@ def predict(
             nodes.append(None if some is None else some[:0])
     no_scores = torch.empty(0, method.hierarchy.num_classes, device=split.device)  # a rank may have no images
     every, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
-    found = [part for part in nodes if part is not None]
-    first = _of_all_ranks(split, torch.cat(found)) if found else None
+    level_parts = [part for part in nodes if part is not None]
+    first = _of_all_ranks(split, torch.cat(level_parts)) if level_parts else None
     return _of_all_ranks(split, every), targets, first
 
 
@@ -68,8 +68,8 @@ def level_predictions(method: Method, outputs: Any) -> Tensor | None:
     shapes = [tuple(level.shape) for level in levels] if are_tensors else []
     batch = shapes[0][:1] if shapes else ()
     if not batch or shapes != [(*batch, size) for size in sizes]:
-        wanted = ", ".join(f"[B, {size}]" for size in sizes)
-        raise UserError(f"method {method.name}: level_scores must return a list of tensors {wanted}")
+        expected = ", ".join(f"[B, {size}]" for size in sizes)
+        raise UserError(f"method {method.name}: level_scores must return a list of tensors {expected}")
     try:
         return torch.cat([top_classes(level, 1) for level in levels], dim=1)
     except ValueError as error:

@@ -88,10 +88,10 @@ def commit() -> dict[str, Any]:
         return {}
     command = ["git", "--no-optional-locks", "-C", str(root), "describe", "--always", "--abbrev=40", "--exclude=*"]
     try:
-        said = subprocess.run([*command, "--dirty"], capture_output=True, text=True, timeout=10, check=True).stdout
+        output = subprocess.run([*command, "--dirty"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):  # without git, or another user's checkout
         return {}
-    sha, _, dirty = said.strip().partition("-")
+    sha, _, dirty = output.strip().partition("-")
     return {"commit": sha, "changed": bool(dirty)}
 
 

@@ -24,25 +24,25 @@ FIRST_NUMBER = re.compile(r"\D*\d+(\.\d+)*(?=\.)")
 
 def new_classifier(job: Job, hierarchy: Hierarchy, weights: Path | None = None) -> Classifier:
     """Return a job's model, initialised from the global random generator; see `build_classifier`."""
-    method, spec = job.found.cls, job.spec
+    method, spec = job.method.cls, job.spec
     assert issubclass(method, Method)
     return build_classifier(method, hierarchy, spec.type, spec.model, job.params, weights)
 
 
-def make_optimizer(model: Classifier, how: TrainSpec) -> torch.optim.Optimizer:
+def make_optimizer(model: Classifier, train: TrainSpec) -> torch.optim.Optimizer:
     """Return SGD or AdamW over the model's groups; weight decay is on all that gets a gradient, norms included."""
     by_name = model.parameter_groups()
-    check_group_names(list(how.lr.model_dump()), list(by_name))
+    check_group_names(list(train.lr.model_dump()), list(by_name))
     groups: list[dict[str, Any]] = [
-        {"params": group, "name": name, "lr": how.lr.of(name)}
+        {"params": group, "name": name, "lr": train.lr.of(name)}
         for name, group in by_name.items()
         if group  # a method may have no parameters
     ]
-    if how.layer_decay != 1.0:
-        groups = [part for group in groups for part in _by_depth(model, group, how.layer_decay)]
-    if how.optimizer == "adamw":
-        return torch.optim.AdamW(groups, weight_decay=how.weight_decay, fused=True)
-    return torch.optim.SGD(groups, momentum=how.momentum, weight_decay=how.weight_decay, fused=True)
+    if train.layer_decay != 1.0:
+        groups = [part for group in groups for part in _by_depth(model, group, train.layer_decay)]
+    if train.optimizer == "adamw":
+        return torch.optim.AdamW(groups, weight_decay=train.weight_decay, fused=True)
+    return torch.optim.SGD(groups, momentum=train.momentum, weight_decay=train.weight_decay, fused=True)
 
 
 def _by_depth(model: Classifier, group: dict[str, Any], decay: float) -> Iterator[dict[str, Any]]:
@@ -68,9 +68,9 @@ def layers_of(model: Classifier) -> list[list[nn.Parameter]]:
     layers = dict[str, list[nn.Parameter]]()
     for name, parameter in model.backbone.named_parameters():
         if parameter.requires_grad:
-            own = name.removeprefix("layers.")
-            match = FIRST_NUMBER.match(own)
-            layers.setdefault(match[0] if match else own.rpartition(".")[0], []).append(parameter)
+            layer = name.removeprefix("layers.")
+            match = FIRST_NUMBER.match(layer)
+            layers.setdefault(match[0] if match else layer.rpartition(".")[0], []).append(parameter)
     return list(layers.values())
 
 
@@ -85,15 +85,15 @@ def learning_rate(initial: float, epoch: float, epochs: int, warmup: int = 0) ->
     return initial * (1.0 + math.cos(math.pi * (epoch - warmup) / (epochs - warmup))) / 2.0
 
 
-def set_rates(optimizer: torch.optim.Optimizer, how: TrainSpec, epoch: int, done: float = 1.0) -> dict[str, float]:
+def set_rates(optimizer: torch.optim.Optimizer, train: TrainSpec, epoch: int, done: float = 1.0) -> dict[str, float]:
     """Give each group its learning rate of an epoch, from 0, and return all rates by group, own groups last.
 
     In a warm-up, the rate is that of the step with which the share `done` of the epoch's steps is done.
     """
-    warmup = how.warmup_epochs
+    warmup = train.warmup_epochs
     time = min(epoch + done, warmup) if epoch < warmup else epoch
     groups = dict.fromkeys([*Rates.model_fields, *(group["name"] for group in optimizer.param_groups)])
-    rates = {name: learning_rate(how.lr.of(name), time, how.epochs, warmup) for name in groups}
+    rates = {name: learning_rate(train.lr.of(name), time, train.epochs, warmup) for name in groups}
     for group in optimizer.param_groups:
         group["lr"] = rates[group["name"]] * group.get("scale", 1.0)
     return rates

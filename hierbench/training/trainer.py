@@ -183,7 +183,7 @@ def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced
     places = torch.full((len(classes),), num // len(classes))
     places[torch.randperm(len(classes))[: num % len(classes)]] += 1
     rows = labels.argsort(stable=True).split(counts.tolist())
-    drawn = [_drawn(own, place) for own, place in zip(rows, places.tolist(), strict=True)]
+    drawn = [_drawn(rows_of_rank, place) for rows_of_rank, place in zip(rows, places.tolist(), strict=True)]
     return torch.cat(drawn)[torch.randperm(num)]
 
 
@@ -216,7 +216,7 @@ def _finish(
     fabric: Fabric, model: Classifier, job: Job, prepared: Prepared, run: Run, progress: dict[str, Any]
 ) -> None:
     """Write the result of the best epoch, then what it was computed with."""
-    best_row, title = progress["history"][progress["best_epoch"] - 1], job.found.cls.title
+    best_row, title = progress["history"][progress["best_epoch"] - 1], job.method.cls.title
     if job.spec.split == "val":  # tuning: the test set stays out of sight
         if fabric.is_global_zero:
             run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))

@@ -65,14 +65,14 @@ def load_arrays(path: Path, *names: str) -> list[Any]:
         OSError: the file cannot be read.
         ValueError: it is damaged, lacks an array, or is compressed, which `numpy.savez` does not do and bombs do.
     """
-    found = read_arrays(path, follow=False, largest=0)
+    arrays = read_arrays(path, follow=False, largest=0)
     for name in names:
-        array = found.get(name.removesuffix("?"))
+        array = arrays.get(name.removesuffix("?"))
         if array is None and not name.endswith("?"):
             raise ValueError(f"it has no array {name!r}")
         if array is not None and array.dtype.kind in TEXT:
             raise ValueError(f"{name!r} is text, not numbers")
-    return [found.get(name.removesuffix("?")) for name in names]
+    return [arrays.get(name.removesuffix("?")) for name in names]
 
 
 def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> dict[str, NDArray[Any]]:
@@ -92,18 +92,18 @@ def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> d
             with np.lib.npyio.NpzFile(file, allow_pickle=False) as content:
                 assert content.zip is not None
                 packed = [member for member in content.zip.infolist() if not _is_readable(member, largest)]
-                found = {} if packed else {name: content[name] for name in content.files}
+                arrays = {} if packed else {name: content[name] for name in content.files}
         except Exception as error:  # damaged zip files fail in many ways, and headers ask for more than the memory
             if "allow_pickle" in str(error):
                 raise ValueError("it holds Python objects, a pickle, which is never read; save arrays") from None
             raise ValueError(f"it is no whole .npz file ({type(error).__name__}: {str(error)[:120]})") from None
     if packed:
         raise ValueError(f"{packed[0].filename[:80]!r} is compressed; save it with numpy.savez")
-    for name, array in found.items():
+    for name, array in arrays.items():
         # Text of no letters takes no room in its file, whatever number of them its header promises.
         if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT or not array.dtype.itemsize:
             raise ValueError(f"{name[:80]!r} holds no numbers and no text; save arrays of these")
-    return found
+    return arrays
 
 
 def _is_readable(member: ZipInfo, largest: int) -> bool:

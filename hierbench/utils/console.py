@@ -53,8 +53,8 @@ class Meter:
         total: amount of work in any unit; parts are measured in the same.
     """
 
-    def __init__(self, what: str, total: float) -> None:
-        self.what, self.total, self.done = what, total, 0.0
+    def __init__(self, title: str, total: float) -> None:
+        self.what, self.total, self.done = title, total, 0.0
         self.started = self.reported = time.monotonic()
         self.first: tuple[float, float] | None = None  # time and amount of the first work: starting up is not pace
         self.parts: dict[str, tuple[TaskID, float]] = {}
@@ -72,7 +72,7 @@ class Meter:
             transient=True,
             disable=not console.is_terminal,
         )
-        self.main = self.bars.add_task(what, total=total)
+        self.main = self.bars.add_task(title, total=total)
 
     def __enter__(self) -> Self:
         self.bars.start()

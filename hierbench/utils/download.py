@@ -45,10 +45,10 @@ class Remote:
         """Return how a file differs from the published one, "" if it does not."""
         if self.blob:
             content = read_bytes(path, self.largest, follow=True)
-            found = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-            return f"its git SHA-1 is {found}, not {self.blob}" if found != self.blob else ""
-        found = file_digest(path, follow=True)
-        return f"its SHA-256 is {found}, not {self.sha256}" if not found.startswith(self.sha256) else ""
+            digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+            return f"its git SHA-1 is {digest}, not {self.blob}" if digest != self.blob else ""
+        digest = file_digest(path, follow=True)
+        return f"its SHA-256 is {digest}, not {self.sha256}" if not digest.startswith(self.sha256) else ""
 
     def there(self, folder: Path) -> Path | None:
         """Return the file in a folder if it is as published, or any where no digest is published."""
@@ -64,8 +64,8 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
     Raises:
         UserError: the download failed or is not the published file; nothing of it is kept.
     """
-    if (there := remote.there(folder)) is not None:
-        return there
+    if (existing := remote.there(folder)) is not None:
+        return existing
     path = refuse_links(folder.parent, folder.name) / remote.name
     if remote.sha256:
         about = f" (SHA-256 {remote.sha256})"

@@ -21,25 +21,25 @@ class BrokenMethodError(UserError):
     """A method's file that cannot be imported or holds no method."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> UserError:
-    """Return the error for a name that is not among `known`, with the nearest one suggested.
+def unknown_name(kind: str, name: str, choices: Iterable[str], meant: str | None = None) -> UserError:
+    """Return the error for a name that is not among `choices`, with the nearest one suggested.
 
     Args:
         kind: what it is a name of.
         name: as given.
-        known: all that are possible; the error lists them.
+        choices: all that are possible; the error lists them.
         meant: what is suggested, "" for nothing; None for the nearest of the known.
     """
-    names = sorted(known)
+    names = sorted(choices)
     if meant is None:
         meant = nearest(name, names)
     hint = f"did you mean {meant!r}? " if meant else ""
     return UserError(f"unknown {kind} {one_line(name, MAX_NAME)!r}; {hint}known: {', '.join(names)}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, choices: Iterable[str]) -> str:
     """Return the known name that is nearest to one, first of all one that differs in case alone; "" if none is near."""
-    names = list(known)
+    names = list(choices)
     same = next((other for other in names if other.casefold() == name.casefold()), "")
     return same or next(iter(get_close_matches(name, names, n=1, cutoff=0.4)), "")
 

@@ -91,12 +91,12 @@ def remove_made(folder: Path, names: re.Pattern[str], *, keep: bool = False) -> 
 def remove_abandoned(folder: Path, name: str = "") -> None:
     """Remove temporary files and folders, of one name or of all, that ended processes of this machine left."""
     with suppress(OSError):  # a folder that cannot be listed may still be writable
-        for left in os.listdir(folder):
-            *_, machine, pid, kind = ("", "", *left.split("."))
+        for leftover in os.listdir(folder):
+            *_, machine, pid, kind = ("", "", *leftover.split("."))
             # SQLite's journals have a longer suffix.
-            ours = left.startswith(f".{name}") and kind.startswith("tmp") and machine == this_machine()
+            ours = leftover.startswith(f".{name}") and kind.startswith("tmp") and machine == this_machine()
             if ours and process_is_gone(pid):
-                path = folder / left
+                path = folder / leftover
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
@@ -192,13 +192,13 @@ def read_text(path: Path, encoding: str = "utf-8", *, follow: bool = False) -> s
     return read_bytes(path, follow=follow).decode(encoding)
 
 
-def read_given(path: Path, what: str, encoding: str = "utf-8") -> str:
-    """Read a text file that the user named, `what` in errors; a UserError if it is none."""
+def read_given(path: Path, subject: str, encoding: str = "utf-8") -> str:
+    """Read a text file that the user named, `subject` in errors; a UserError if it is none."""
     try:
         return read_text(path, encoding, follow=True)
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or f"it is not UTF-8 text: {error}"
-        raise UserError(f"{what} cannot be read ({reason})") from None
+        raise UserError(f"{subject} cannot be read ({reason})") from None
 
 
 def read_json(path: Path) -> Any:
@@ -240,11 +240,11 @@ def parse_json_object(text: str) -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise ValueError(f"it has the key {key[:40]!r} twice")
-    return found
+    return content
 
 
 def _finite(text: str) -> float:
@@ -260,12 +260,12 @@ def _int64(text: str) -> int:
     return int(text)
 
 
-def _check_depth(content: Any, left: int) -> None:
-    if left == 0:
+def _check_depth(content: Any, depth: int) -> None:
+    if depth == 0:
         raise ValueError(f"it is nested more than {DEEPEST} deep")
     if isinstance(content, dict | list):
         for value in content.values() if isinstance(content, dict) else content:
-            _check_depth(value, left - 1)
+            _check_depth(value, depth - 1)
 
 
 def file_digest(path: Path, *, follow: bool = False) -> str:

@@ -85,9 +85,9 @@ class Lock:
     def release(self) -> None:
         """Release the lock; does nothing where it is not held or was lost. Never raises."""
         with suppress(OSError):
-            for left in self.path.parent.glob(f"{self.path.name}.*.*.*") if self._lease.is_locked else ():
-                if process_is_gone(left.name.split(".")[-2]):  # it was killed while it took a lock over
-                    left.unlink()
+            for leftover in self.path.parent.glob(f"{self.path.name}.*.*.*") if self._lease.is_locked else ():
+                if process_is_gone(leftover.name.split(".")[-2]):  # it was killed while it took a lock over
+                    leftover.unlink()
         with suppress(OSError):  # the folder can no longer be written: the end of this process releases the lock
             self._lease.release()
 
@@ -98,9 +98,9 @@ class Lock:
     def _break_dead(self) -> None:
         """Remove what filelock keeps: empty files, zombies', and any where names cannot be exchanged, as on NFS."""
         with suppress(OSError):
-            found = self.path.lstat()
-            if self._seen != (found.st_ino, found.st_ctime_ns):
-                self._seen, self._since = (found.st_ino, found.st_ctime_ns), self._looked
+            stat = self.path.lstat()
+            if self._seen != (stat.st_ino, stat.st_ctime_ns):
+                self._seen, self._since = (stat.st_ino, stat.st_ctime_ns), self._looked
             owner = self._lease.owner
             dead = owner is not None and process_is_gone(str(owner.pid)) and owner.hostname == _machine()
             if self._looked - self._since <= (GRACE if dead else LIMIT):
@@ -108,7 +108,7 @@ class Lock:
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX)  # one waiter at a time, so that none removes the next owner's lock
-                if self.path.lstat().st_ctime_ns == found.st_ctime_ns:
+                if self.path.lstat().st_ctime_ns == stat.st_ctime_ns:
                     self._lease.force_break()
             finally:
                 os.close(folder)

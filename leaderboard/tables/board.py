@@ -75,11 +75,11 @@ def board_table(board: BoardData) -> Table:
 
 def notes_of(board: BoardData) -> list[str]:
     """Return the sentences on tuning, units, settings and evidence that a board's table needs."""
-    found = []
+    notes = []
     budgets = {row.tuning and (row.tuning["trials"], row.tuning["runs"]) for row in board.rows if row.runs}
     if budgets - {None}:
         differ = "; rows differ in it, and - is none" if len(budgets) > 1 else ""
-        found.append(f"Tuning: configurations tried on validation data x runs of each{differ}.")
+        notes.append(f"Tuning: configurations tried on validation data x runs of each{differ}.")
     ends = [
         f"{row.title} {row.type} {one_line(end)}"
         for row in board.rows
@@ -87,14 +87,14 @@ def notes_of(board: BoardData) -> list[str]:
         for end in row.tuning.get("ends", ())
     ]
     if ends:
-        found.append(f"Tuned to an end of the range that was searched: {'; '.join(ends)}.")
+        notes.append(f"Tuned to an end of the range that was searched: {'; '.join(ends)}.")
     if units := units_of(board):
-        found.append(units)
+        notes.append(units)
     if board.remark:
-        found.append(f"Settings: {board.remark}.")
+        notes.append(f"Settings: {board.remark}.")
     if board.evidence:
-        found.append(f"Evidence: {board.evidence}.")
-    return found
+        notes.append(f"Evidence: {board.evidence}.")
+    return notes
 
 
 def cell_of(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:
@@ -145,7 +145,7 @@ def records(board: BoardData, arrows: Arrows) -> list[dict[str, Any]]:
     """
     metrics = [column.name for column in board.shown]
     verified = any(row.state for row in board.rows)
-    found = []
+    content = []
     for row in board.printed_rows:
         line = {**named(row), "n": row.n, "planned": row.planned, "competitive": int(row.competitive)}
         if board.seeds:
@@ -156,8 +156,8 @@ def records(board: BoardData, arrows: Arrows) -> list[dict[str, Any]]:
             line |= {"sample": sample, "source": source}
         if verified:
             line["verdict"] = (isinstance(row, Row) and row.state) or ""
-        found.append(line)
-    return found
+        content.append(line)
+    return content
 
 
 def row_records(board: BoardData) -> list[dict[str, Any]]:
@@ -231,14 +231,14 @@ def arrows_of(board: BoardData) -> Arrows:
 
 def metric_columns(row: Row | CitedRow, metrics: Sequence[str], arrows: Arrows | None = None) -> dict[str, Any]:
     """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, or leads, and arrow."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for metric in metrics:
         cell = row.metrics.get(metric, Value(None, None))
-        found |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
-        found[f"{metric} leads"] = int(cell.leads)
+        columns |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
+        columns[f"{metric} leads"] = int(cell.leads)
         if arrows is not None:
-            found[f"{metric} versus ce"] = arrows.get((id(row), metric), "")
-    return found
+            columns[f"{metric} versus ce"] = arrows.get((id(row), metric), "")
+    return columns
 
 
 def meaning_of(num_tests: int) -> str:
@@ -255,5 +255,5 @@ def units_of(board: BoardData) -> str:
     for column in board.shown:
         if column.name not in PAPER_BY_NAME:
             titles.setdefault(f"in {column.unit}" if column.unit else "between 0 and 1", []).append(column.title)
-    parts = [f"{', '.join(of)} {unit}" for unit, of in titles.items()]
+    parts = [f"{', '.join(titles_of_unit)} {unit}" for unit, titles_of_unit in titles.items()]
     return f"{'; '.join(parts)}." if parts else ""

@@ -19,8 +19,8 @@ EFFECT = "d: mean over standard deviation, of the differences by seed or pooled 
 
 def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Table:
     """Return the differences from a reference: a row per comparison, and in CSV and JSON a line per metric too."""
-    found = [pair.differences for pair in comparisons]
-    columns = [column for column in board.columns if any(column.name in differences for differences in found)]
+    all_differences = [pair.differences for pair in comparisons]
+    columns = [column for column in board.columns if any(column.name in differences for differences in all_differences)]
     return Table(
         title=f"{board.dataset}, differences",
         columns=["Model", "Method", "minus", *(column.heading for column in columns), "Seeds"],
@@ -39,7 +39,7 @@ def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Ta
         notes=[
             f"{board.dataset}, protocol {board.protocol}: row minus reference, +/- half-width of the 95% t-interval. "
             + EFFECT,
-            how_paired(found),
+            how_paired(all_differences),
         ],
         items=[
             f"{pair.row.title} {pair.row.type} is not {reference_of(pair.row, pair.reference)} in: "
@@ -48,7 +48,7 @@ def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Ta
             if pair.changes and len(comparisons) <= FEW
         ],
         merged=1,
-        bold=f"p below 0.05 after {correction(found)}",
+        bold=f"p below 0.05 after {correction(all_differences)}",
         records=difference_records(comparisons),
         content={
             "dataset": board.dataset,
@@ -83,17 +83,17 @@ def reference_of(row: Row, reference: Row) -> str:
     return reference.title if reference.type == row.type else f"{reference.title}, {reference.type}"
 
 
-def correction(found: Sequence[dict[str, Difference]]) -> str:
+def correction(differences: Sequence[dict[str, Difference]]) -> str:
     """Return over what p is adjusted."""
-    tests = sum(not math.isnan(gap.p_holm) for of_pair in found for gap in of_pair.values())
-    rest = sum(map(len, found)) - tests
+    tests = sum(not math.isnan(gap.p_holm) for of_pair in differences for gap in of_pair.values())
+    rest = sum(map(len, differences)) - tests
     untested = "; those of rows that are not ranked are not tested" if rest else ""
     return f"Holm's correction over all {tests:,} differences{untested}" if tests != 1 else "a single test"
 
 
-def how_paired(found: Sequence[dict[str, Difference]]) -> str:
+def how_paired(differences: Sequence[dict[str, Difference]]) -> str:
     """Return the sentence that says where rows were not paired by seed."""
-    if any(gap.test == "welch" for of_pair in found for gap in of_pair.values()):
+    if any(gap.test == "welch" for of_pair in differences for gap in of_pair.values()):
         return 'Differences are paired by seed; where fewer than two are shared, Welch\'s test is used: "Welch".'
     return "Differences are paired by seed."
 

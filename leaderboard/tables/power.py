@@ -10,16 +10,16 @@ from hierbench.leaderboard.tables.differences import reference_of
 TESTS = {"paired": "paired by seed", "welch": "Welch"}
 
 
-def power_table(plans: Sequence[Plan], power: float, level: float, **of: str) -> Table:
+def power_table(plans: Sequence[Plan], power: float, level: float, **description: str) -> Table:
     """Return a row per plan, and below it what the numbers are.
 
     Args:
         plans: of one power and level.
         power: of the test.
         level: likewise.
-        of: dataset, protocol and metric of the rows; none where the effect was assumed as a whole.
+        description: dataset, protocol and metric of the rows; none where the effect was assumed as a whole.
     """
-    named, ranged = bool(of), any(plan.between for plan in plans)
+    named, ranged = bool(description), any(plan.between for plan in plans)
     records = list(map(_record, plans))
     notes = [
         f"Seeds: of each row, for a power of {100 * power:g}% in a two-sided t-test at level "
@@ -29,7 +29,7 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **of: str) ->
         + (" Range: the seeds if the difference is at an end of its 95% interval." if ranged else ""),
     ]
     return Table(
-        title=f"{of['dataset']}, seeds" if named else "Seeds",
+        title=f"{description['dataset']}, seeds" if named else "Seeds",
         columns=[
             *(["Model", "Method", "minus"] if named else []),
             *("Difference", "Deviation", "Test", f"Seeds for {100 * power:g}%", "Power"),
@@ -39,9 +39,9 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **of: str) ->
             Line([*(_rows(plan) if named else []), *_numbers(plan), *([Text(_between(plan))] if ranged else [])])
             for plan in plans
         ],
-        notes=["{dataset}, protocol {protocol}, {metric}.".format(**of), *notes] if named else notes,
+        notes=["{dataset}, protocol {protocol}, {metric}.".format(**description), *notes] if named else notes,
         records=records,
-        content={"power": power, "level": level, **of, "most": MOST_SEEDS, "plans": records},
+        content={"power": power, "level": level, **description, "most": MOST_SEEDS, "plans": records},
     )
 
 

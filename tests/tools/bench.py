@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hierbench.api.method import Method
-from hierbench.api.registry import Found, find_all
+from hierbench.api.registry import LoadedMethod, find_all
 from hierbench.config.sections import FEATURE_TYPES, Augment, FeatureType, Model, Precision
 from hierbench.data.image import decode_file
 from hierbench.data.source import Piece, Source, shipped_paths
@@ -209,7 +209,7 @@ def bench(device: str, sizes: Sizes) -> dict[str, Any]:
 
 def trained_methods() -> list[type[Method]]:
     """Return the classes of all methods that are found and trained, in the order of their names."""
-    found = (found.cls for found in find_all() if isinstance(found, Found))
+    found = (method.cls for method in find_all() if isinstance(method, LoadedMethod))
     return [cls for cls in found if issubclass(cls, Method)]
 
 

@@ -63,7 +63,7 @@ def planned(prepared, dataset, method, kind, overrides=()):
 
 
 def new_model(job, hierarchy):
-    cls = job.found.cls
+    cls = job.method.cls
     params = cls.Params.model_validate(job.spec.method.params)
     return build_classifier(cls, hierarchy, job.spec.type, job.spec.model, params)
 

@@ -111,7 +111,7 @@ def test_tpe_draws_learning_rates_and_wide_ranges_by_their_logarithm():
 
 def test_tpe_begins_with_the_recipes_own_values(target):
     """Its ranges include them; a value that is near an end of its range is named."""
-    start = target.start(search_space(target.recipe, target.found))
+    start = target.start(search_space(target.recipe, target.method))
     assert start == {"alpha": 0.4, "gamma": 4.0}
     search = Search(Space(GRID.grid, {"alpha": (0.3, 0.5), "gamma": (1.0, 2.0)}, 8), "tpe", start)
     found = tried(search)
@@ -167,9 +167,9 @@ def target(shapes):
 def test_the_study_is_another_one_when_anything_but_the_hyperparameters_differs(target, shapes):
     names = {target.study(GRID, "grid"), target.study(GRID, "tpe")}
     longer = load_recipe("shapes", [*QUICK, "train.epochs=2"])
-    names.add(Target(longer, shapes, target.found, "type-II", None).study(GRID, "grid"))
+    names.add(Target(longer, shapes, target.method, "type-II", None).study(GRID, "grid"))
     other = load_recipe("shapes", [*QUICK, "methods.haframe.gamma=7"])
-    same = Target(other, shapes, target.found, "type-II", None).study(GRID, "grid")
+    same = Target(other, shapes, target.method, "type-II", None).study(GRID, "grid")
     assert len(names) == 3 and same == target.study(GRID, "grid")
 
 
@@ -256,7 +256,7 @@ def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_
     """In this process and in workers of their own; what waits is not started."""
     setting = Setting(tmp_path / "runs", data_dir, workers=workers, threads=1)
     recipe = load_recipe("shapes", [*QUICK, "train.epochs=4", "tune.runs=3"])
-    plan = Target(recipe, target.prepared, target.found, "type-II", None).jobs({"alpha": 0.3})
+    plan = Target(recipe, target.prepared, target.method, "type-II", None).jobs({"alpha": 0.3})
     ended, doomed = [], {plan[0].id, plan[2].id}
 
     def is_over(job):

@@ -55,9 +55,9 @@ def open_source(request: Request) -> Source:
 
     A zip, or a folder with `train` and `test`, holds the images as PNG files in a folder for each class.
     """
-    given = request.source
-    if given is not None and (zipfile.is_zipfile(given) if given.is_file() else (given / "train").is_dir()):
-        return _pictures(given)
+    path = request.source
+    if path is not None and (zipfile.is_zipfile(path) if path.is_file() else (path / "train").is_dir()):
+        return _pictures(path)
     root = root_of(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed(downloads))
     for name in MD5S:
         if not (root / FOLDER / name).is_file():
@@ -82,33 +82,33 @@ def open_source(request: Request) -> Source:
     return Source(paths, labels_of, SIZE, pieces, checksums=checksums, remarks=remarks)
 
 
-def _pictures(given: Path) -> Source:
+def _pictures(path: Path) -> Source:
     """Read a folder or a zip of PNG or JPEG files: a row each, ordered by class and file name."""
     paths = shipped_paths("cifar100")
     index = {name: label for label, name in enumerate(paths)}
-    found: dict[str, dict[str, dict[str, Callable[[], Images]]]] = {
+    readers: dict[str, dict[str, dict[str, Callable[[], Images]]]] = {
         "train": defaultdict(dict),
         "test": defaultdict(dict),
     }
-    for place, load in _files_of(given):
+    for place, load in _files_of(path):
         if (match := PICTURE.fullmatch(place)) and not METADATA.search(place):
             split, name, file = match.groups()
             split = split.lower()
             if name not in index:
-                raise UserError(f"{given}: {split}/{name[:80]} is no class of CIFAR-100")
-            if file in found[split][name]:
-                raise UserError(f"{given} has {split}/{name}/{file[:80]} twice")
-            found[split][name][file] = load
+                raise UserError(f"{path}: {split}/{name[:80]} is no class of CIFAR-100")
+            if file in readers[split][name]:
+                raise UserError(f"{path} has {split}/{name}/{file[:80]} twice")
+            readers[split][name][file] = load
     rows: dict[str, list[tuple[str, int, Callable[[], Images]]]] = {"train": [], "val": [], "test": []}
     for name, label in index.items():
-        files = found["train"][name]
-        if len(files) < 2 or not found["test"][name]:
-            raise UserError(f"{given}: class {name} needs 2 images in train/{name} and 1 in test/{name}, or more")
+        files = readers["train"][name]
+        if len(files) < 2 or not readers["test"][name]:
+            raise UserError(f"{path}: class {name} needs 2 images in train/{name} and 1 in test/{name}, or more")
         by_digest = sorted(files, key=lambda file: sha256(file.encode()).digest())
         held_out = set(by_digest[: min(VAL_PER_CLASS, len(files) // 2)])
         for file in sorted(files):
             rows["val" if file in held_out else "train"].append((file, label, files[file]))
-        rows["test"] += [(file, label, load) for file, load in sorted(found["test"][name].items())]
+        rows["test"] += [(file, label, load) for file, load in sorted(readers["test"][name].items())]
 
     def pieces() -> Iterator[Piece]:
         for split, listed in rows.items():
@@ -125,25 +125,25 @@ def _pictures(given: Path) -> Source:
         {split: np.array([label for _, label, _ in listed], dtype=np.int64) for split, listed in rows.items()},
         SIZE,
         pieces,
-        checksums={given.name: file_digest(given, follow=True)} if given.is_file() else {},
+        checksums={path.name: file_digest(path, follow=True)} if path.is_file() else {},
         remarks=[BY_NAME],
         ids=ids,
         ordered=False,
     )
 
 
-def _files_of(given: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
+def _files_of(source: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
     """Yield the place of each file of a folder or a zip, and how its image is read."""
-    if given.is_dir():
-        for path in map(Path, files_below(given)):
-            yield path.relative_to(given).as_posix(), partial(_load, partial(_read, path), str(path))
+    if source.is_dir():
+        for path in map(Path, files_below(source)):
+            yield path.relative_to(source).as_posix(), partial(_load, partial(_read, path), str(path))
         return
     try:
-        archive = zipfile.ZipFile(given)
+        archive = zipfile.ZipFile(source)
     except (*DAMAGED, OSError) as error:
-        raise UserError(f"{given.name} is not a complete zip file ({error})") from None
+        raise UserError(f"{source.name} is not a complete zip file ({error})") from None
     if any(member.flag_bits & ENCRYPTED for member in archive.infolist()):
-        raise UserError(f"{given.name} is encrypted: unpack it, and give the folder")
+        raise UserError(f"{source.name} is encrypted: unpack it, and give the folder")
     for name in archive.namelist():
         yield name, partial(_load, partial(zip_member, archive, name, LARGEST_PICTURE), name)
 
@@ -208,13 +208,13 @@ def read_pickle(path: Path) -> dict[Any, Any]:
     content = read_bytes(path, LARGEST, follow=True)
     try:
         _check_memo(content)
-        found = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
+        arrays = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # damaged pickles fail in many ways
         damage = f"is truncated or damaged ({type(error).__name__}: {error})"
         raise UserError(f"{path} {error if isinstance(error, UserError) else damage}") from None
-    if not isinstance(found, dict):
-        raise UserError(f"{path} holds a {type(found).__name__}: it is not a CIFAR-100 file")
-    return found
+    if not isinstance(arrays, dict):
+        raise UserError(f"{path} holds a {type(arrays).__name__}: it is not a CIFAR-100 file")
+    return arrays
 
 
 def _check_memo(content: bytes) -> None:

@@ -30,7 +30,7 @@ class Locator:
 
     def __init__(self, names: dict[str, list[str]], image_size: tuple[int, int]) -> None:
         self.wanted = {name: (split, row) for split, listed in names.items() for row, name in enumerate(listed)}
-        self.found: dict[str, str] = {}  # name: where
+        self.place_by_name: dict[str, str] = {}
         self.image_size = image_size
         self.md5s: dict[str, str] = {}  # of the archives given by the user, once they are read
 
@@ -54,28 +54,28 @@ class Locator:
         for path in files_below(folder):
             name = os.path.basename(path)
             if name in self.wanted:
-                if name in self.found:
-                    where = f"{self.found[name]} and {path}"
+                if name in self.place_by_name:
+                    where = f"{self.place_by_name[name]} and {path}"
                     raise KeptError(f"{name} occurs twice: {where}; say which folder with --source")
                 yield self._piece(name, path, partial(decode_file, Path(path), self.image_size, limit=LARGEST))
             elif name.endswith(ARCHIVES):
                 archives.append(Path(path))
         for archive in sorted(archives):
-            if len(self.found) < len(self.wanted):
+            if len(self.place_by_name) < len(self.wanted):
                 yield from self._in_archive(archive)
 
     def _in_archive(self, archive: Path) -> Iterator[Piece]:
-        given: list[tuple[str, int]] = []
+        members: list[tuple[str, int]] = []
         with open_tar(archive) as stream:
             try:
                 for piece in self._in_tar(stream, str(archive), NESTED):
-                    given.append((piece.split, piece.start))
+                    members.append((piece.split, piece.start))
                     yield piece
             except DAMAGED as error:
                 raise DamagedArchiveError(
-                    f"{archive} is truncated or damaged ({error}); the {len(given):,} of {len(self.wanted):,} images "
+                    f"{archive} is truncated or damaged ({error}); the {len(members):,} of {len(self.wanted):,} images "
                     "read from it are discarded",
-                    given,
+                    members,
                 ) from None
             self.md5s[archive.name] = stream.raw.md5.hexdigest()
 
@@ -85,7 +85,7 @@ class Locator:
             content = tar.extractfile(member) if member.isfile() else None
             if content is None:
                 continue
-            if name in self.wanted and name not in self.found:
+            if name in self.wanted and name not in self.place_by_name:
                 if member.size > LARGEST:
                     yield self._piece(name, place, partial(_too_large, place))
                 else:
@@ -94,7 +94,7 @@ class Locator:
                 yield from self._in_tar(content, place, nested - 1)
 
     def _piece(self, name: str, place: str, load: Callable[[], Images]) -> Piece:
-        self.found[name] = place
+        self.place_by_name[name] = place
         return Piece(*self.wanted[name], load)
 
 
@@ -107,8 +107,8 @@ def files_below(folder: Path) -> Iterator[str]:
         if (real := os.path.realpath(place)) in seen:
             continue
         seen.add(real)
-        with os.scandir(place) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+        with os.scandir(place) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
         yield from (entry.path for entry in entries if not entry.is_dir())
         folders += reversed([entry.path for entry in entries if entry.is_dir()])
 

@@ -119,10 +119,10 @@ def _labelled(source: Path, names: list[str]) -> dict[str, str]:
 
 def _devkit(source: Path) -> tuple[str, bytes]:
     """Return the content of the devkit's ground truth and of its meta.mat, from its folder or archive."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for path in map(Path, files_below(source)):
         if path.name in (TRUTH, META):
-            found[path.name] = read_bytes(path, LARGEST, follow=True)
+            contents[path.name] = read_bytes(path, LARGEST, follow=True)
         elif DEVKIT in path.name and path.name.endswith(ARCHIVES):
             try:
                 with open_tar(path) as stream:
@@ -130,15 +130,15 @@ def _devkit(source: Path) -> tuple[str, bytes]:
                         name = member.name.rpartition("/")[2]
                         content = tar.extractfile(member) if name in (TRUTH, META) else None
                         if content is not None and member.size <= LARGEST:
-                            found[name] = content.read()
+                            contents[name] = content.read()
             except DAMAGED as error:
                 raise UserError(f"{path} is truncated or damaged ({error})") from None
-    if len(found) < 2:
+    if len(contents) < 2:
         raise UserError(
             f"{source}: the validation images are in no folders of classes, so their labels are needed: "
             f"{DEVKIT}.tar.gz or its folder"
         )
-    return found[TRUTH].decode("ascii", "replace"), found[META]
+    return contents[TRUTH].decode("ascii", "replace"), contents[META]
 
 
 def _wnids(meta: bytes) -> dict[int, str]:

@@ -80,10 +80,10 @@ def open_listed(
 
     def pieces() -> Iterator[Piece]:
         yield from locator.pieces(source)
-        for name, found in locator.md5s.items() if md5 else ():
-            checksums[name] = found
-            if found != md5:
-                remarks.append(f"{name} is not the official {archive}: its md5 is {found}")
+        for name, digest in locator.md5s.items() if md5 else ():
+            checksums[name] = digest
+            if digest != md5:
+                remarks.append(f"{name} is not the official {archive}: its md5 is {digest}")
 
     return Source(
         lists.paths, lists.labels, IMAGE_SIZE, pieces, lists.names, checksums, remarks, identity_of(source), LICENCE
@@ -96,12 +96,12 @@ def _file(file: Remote, downloads: Path, offline: Path | None) -> Path:
         way_out = "get it elsewhere and give its folder with --offline"
         return obtain(file, downloads / "making-better-mistakes", way_out)
     places = (offline / file.url.removeprefix(f"{URL}/"), offline / file.name)
-    found = next((path for path in places if path.is_file()), None)
-    if found is None:
+    found_file = next((path for path in places if path.is_file()), None)
+    if found_file is None:
         raise UserError(f"--offline {offline}: no file {file.name}; it is {file.url}")
-    if mismatch := file.mismatch(found):
-        raise UserError(f"{found} is not {file.name} of commit {COMMIT[:7]}: {mismatch}")
-    return found
+    if mismatch := file.mismatch(found_file):
+        raise UserError(f"{found_file} is not {file.name} of commit {COMMIT[:7]}: {mismatch}")
+    return found_file
 
 
 def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[str, Labels], dict[str, list[str]]]:

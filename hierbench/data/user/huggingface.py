@@ -38,7 +38,7 @@ def list_rows(images: str, *, with_split: bool) -> Listing:
             columns[title], labels = _columns(rows.with_format(None), f"{images}, split {title}")  # no tensors
             time = int(rows._fingerprint[:16], 16)  # of its content; rows have no time of their own
             photographs += [Photograph(f"{title}/{row:07}", label, split, 0, time) for row, label in enumerate(labels)]
-    if with_split and all(one.split != "val" for one in photographs):
+    if with_split and all(photograph.split != "val" for photograph in photographs):
         photographs = _with_val(photographs)
 
     def read(photograph: Photograph) -> bytes:
@@ -50,11 +50,11 @@ def list_rows(images: str, *, with_split: bool) -> Listing:
 
 def _with_val(photographs: list[Photograph]) -> list[Photograph]:
     """Return the rows with a share of each class's training images, in the order of SHA-256, as validation."""
-    train, rows = [one for one in photographs if one.split == "train"], dict[str, list[str]]()
-    for one in sorted(train, key=lambda one: sha256(one.name.encode()).digest()):
-        rows.setdefault(one.label, []).append(one.name)
+    train, rows = [photograph for photograph in photographs if photograph.split == "train"], dict[str, list[str]]()
+    for photograph in sorted(train, key=lambda row: sha256(row.name.encode()).digest()):
+        rows.setdefault(photograph.label, []).append(photograph.name)
     drawn = {name for names in rows.values() for name in names[: max(int(VAL * len(names) + 0.5), len(names) > 1)]}
-    return [replace(one, split="val") if one.name in drawn else one for one in photographs]
+    return [replace(row, split="val") if row.name in drawn else row for row in photographs]
 
 
 def load_splits(images: str) -> dict[str, Any]:
@@ -65,11 +65,11 @@ def load_splits(images: str) -> dict[str, Any]:
         raise UserError(f"Hugging Face datasets need an extra; run: {installing('hf')}") from None
     logging.set_verbosity(logging.CRITICAL)  # what matters is in the exception
     try:
-        found = load_dataset(images.removeprefix(HUB)) if images.startswith(HUB) else load_from_disk(images)
-        found = found if isinstance(found, DatasetDict) else {"all": found}
+        dataset = load_dataset(images.removeprefix(HUB)) if images.startswith(HUB) else load_from_disk(images)
+        dataset = dataset if isinstance(dataset, DatasetDict) else {"all": dataset}
     except Exception as error:  # files, the hub and Arrow fail in many ways
         raise GoneError(f"dataset {images} cannot be loaded ({one_line_of(error)})") from None
-    return {title: rows for title, rows in found.items() if len(rows)}
+    return {title: rows for title, rows in dataset.items() if len(rows)}
 
 
 def _columns(rows: Any, where: str) -> tuple[Any, list[str]]:
@@ -78,12 +78,12 @@ def _columns(rows: Any, where: str) -> tuple[Any, list[str]]:
 
     kinds = {kind: [c for c, f in rows.features.items() if isinstance(f, kind)] for kind in (Image, ClassLabel, Value)}
     texts = [column for column in kinds[Value] if "string" in rows.features[column].dtype]
-    found = {"image": kinds[Image], "label": kinds[ClassLabel] or texts}
-    for kind, columns in found.items():
+    columns_by_kind = {"image": kinds[Image], "label": kinds[ClassLabel] or texts}
+    for kind, columns in columns_by_kind.items():
         if len(columns) != 1:
             have = f"{len(columns)} {kind} columns {', '.join(columns)}" if columns else f"no {kind} column"
             raise UserError(f"{where} has {have}; choose it in Python and save_to_disk")
-    (image,), (label,) = found.values()
+    (image,), (label,) = columns_by_kind.values()
     names, labels = getattr(rows.features[label], "names", None), list[str]()
     for number, value in enumerate(rows[label]):
         if value is None or not (0 <= value < len(names) if names else value.strip()):

@@ -66,20 +66,20 @@ def list_images(section: SourceSection) -> Listing:
         raise GoneError(f"no folder of images {place}")
     if with_split:
         raise UserError(f'splits = "column" needs a manifest, and images = {section.images!r} is not .csv or .parquet')
-    found, names = Listing(place), _folders_in(place, Listing(place))
+    listing, names = Listing(place), _folders_in(place, Listing(place))
     if section.splits.kind == "folders":
         if odd := sorted(set(names) - set(SPLITS)):
             raise unknown_name(f"split folder in {place}:", odd[0], SPLITS)
         if absent := [split for split in SPLITS if split not in names]:
             raise UserError(f'{place} has no folder {", ".join(absent)}; splits = "folders" needs train, val and test')
         for split in SPLITS:
-            _add_classes(split, found)
+            _add_classes(split, listing)
     elif set(names) <= set(SPLITS) and "train" in names:
         raise UserError(f'{place} holds {", ".join(names)} and no classes; write splits = "folders"')
     else:
-        _add_classes("", found)
-    found.photographs.sort(key=lambda one: one.name)
-    return found
+        _add_classes("", listing)
+    listing.photographs.sort(key=lambda photograph: photograph.name)
+    return listing
 
 
 @_named()
@@ -99,8 +99,8 @@ def guess_splits(images: Path) -> str | None:
 
 def _folders_in(place: Path, listing: Listing) -> list[str]:
     """Return the names of the folders, hidden ones left out; files are counted as ignored."""
-    with os.scandir(place) as found:
-        entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    with os.scandir(place) as scan:
+        entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda entry: entry.name)
     listing.ignored.update(_kind(entry.name) for entry in entries if not entry.is_dir())
     return [entry.name for entry in entries if entry.is_dir() and not _leads_up(entry, listing)]
 
@@ -130,8 +130,8 @@ def _add_classes(split: str, listing: Listing) -> None:
             empty.append(f"{split}/{label}".lstrip("/"))
         listing.photographs.extend(_photograph(os.path.relpath(path, root), path, label, split) for path in files)
     if empty or not classes:
-        what = f"class folders without an image: {', '.join(empty)}" if empty else "no class folders"
-        raise UserError(f"{root / split} has {what}; images end in {', '.join(SUFFIXES)}")
+        problem = f"class folders without an image: {', '.join(empty)}" if empty else "no class folders"
+        raise UserError(f"{root / split} has {problem}; images end in {', '.join(SUFFIXES)}")
 
 
 def _files_below(folder: str, listing: Listing) -> Iterator[str]:
@@ -142,8 +142,8 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
         if (real := os.path.realpath(place)) in seen:
             continue
         seen.add(real)
-        with os.scandir(place) as found:
-            entries = [entry for entry in found if not entry.name.startswith(".")]
+        with os.scandir(place) as scan:
+            entries = [entry for entry in scan if not entry.name.startswith(".")]
         for entry in entries:
             is_image = entry.name.lower().endswith(SUFFIXES)
             if is_image and entry.is_dir():
@@ -169,26 +169,26 @@ def _listed(manifest: Path, *, with_split: bool) -> Listing:
     header = list(table.columns)
     for column in columns:
         if header.count(column) != 1:
-            what = "two columns" if column in header else "no column"
+            problem = "two columns" if column in header else "no column"
             near = "" if column in header else nearest(column, header)
             hint = f" (did you mean {near!r}?)" if near else ""
             if separator := next((sep for sep in SEPARATORS if column in ",".join(header).split(sep)), ""):
-                raise UserError(f"{manifest} has {what} {column!r}; {SEPARATORS[separator]}")
-            raise UserError(f"{manifest} has {what} {column!r}{hint}; its columns: {', '.join(header) or 'none'}")
+                raise UserError(f"{manifest} has {problem} {column!r}; {SEPARATORS[separator]}")
+            raise UserError(f"{manifest} has {problem} {column!r}{hint}; its columns: {', '.join(header) or 'none'}")
     row_of, photographs, missing = dict[str, int](), list[Photograph](), list[str]()
     for row, (image, label, *split) in enumerate(table[columns].itertuples(index=False), 1):
-        here = f"{manifest}, row {row}"
+        place = f"{manifest}, row {row}"
         if not image or not label:
-            raise UserError(f"{here}: the {'label' if image else 'image'} is empty")
+            raise UserError(f"{place}: the {'label' if image else 'image'} is empty")
         if split and split[0] not in SPLITS:
-            raise UserError(f"{here}: {unknown_name('split', split[0], SPLITS)}")
+            raise UserError(f"{place}: {unknown_name('split', split[0], SPLITS)}")
         name = os.path.normpath(image)
         if name in row_of:
-            raise UserError(f"{here}: {image} is listed twice, before in row {row_of[name]}")
+            raise UserError(f"{place}: {image} is listed twice, before in row {row_of[name]}")
         row_of[name] = row
         path = os.path.join(manifest.parent, name)
         if os.path.isdir(path):
-            raise UserError(f"{here}: {image} is a folder, not an image")
+            raise UserError(f"{place}: {image} is a folder, not an image")
         if os.path.exists(path):
             photographs.append(_photograph(name, path, label, "".join(split)))
         else:
@@ -199,7 +199,7 @@ def _listed(manifest: Path, *, with_split: bool) -> Listing:
         more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
         text = f"{len(missing):,} of {len(row_of):,} images are missing: {', '.join(missing[:SHOWN])}{more}"
         raise (UserError if photographs else GoneError)(f"{manifest}: {text}")
-    return Listing(manifest.parent, sorted(photographs, key=lambda one: one.name))
+    return Listing(manifest.parent, sorted(photographs, key=lambda photograph: photograph.name))
 
 
 def _table(manifest: Path) -> "pd.DataFrame":
@@ -238,7 +238,7 @@ def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Sp
         UserError: a class without a training image, or a split without images.
     """
     of_class: dict[str, list[Photograph]] = {label: [] for label in classes}
-    for photograph in sorted(photographs, key=lambda one: one.name):
+    for photograph in sorted(photographs, key=lambda row: row.name):
         of_class[photograph.label].append(photograph)
     divided: Divided = {split: [] for split in SPLITS}
     lacking: dict[str, list[str]] = {split: [] for split in SPLITS}
@@ -286,12 +286,12 @@ def _remark(split: str, labels: list[str]) -> str:
     return f"{len(labels):,} {kind} too few images for {split}: {shown}"
 
 
-def imbalance(counts: dict[str, int], what: str = "images") -> str:
+def imbalance(counts: dict[str, int], unit: str = "images") -> str:
     """Return the largest and the smallest class of {class: images}, or rows, and their ratio, in one line."""
     if len(set(counts.values())) == 1:
-        return f"{next(iter(counts.values())):,} {what} in each class"
+        return f"{next(iter(counts.values())):,} {unit} in each class"
     largest, smallest = max(counts, key=lambda label: counts[label]), min(counts, key=lambda label: counts[label])
     ratio = counts[largest] / counts[smallest]
     ends = [f"{counts[label]:,} ({label})" for label in (smallest, largest)]
-    line = f"{what} per class: from {ends[0]} to {ends[1]}, ratio {ratio:.3g}"
+    line = f"{unit} per class: from {ends[0]} to {ends[1]}, ratio {ratio:.3g}"
     return line + ('; see train.sampling = "balanced"' if ratio > IMBALANCED else "")

@@ -68,8 +68,8 @@ def open_source(recipe: Recipe) -> Source:
     counts = {label: 0 for label in paths}
     for image in listing.photographs:
         counts[image.label] += 1
-    said = [*listing.remarks, _describe_tree(section.tree, kind, paths), imbalance(counts)]
-    said += [line for line in [_difference(recipe, paths, labels)] if line]
+    lines = [*listing.remarks, _describe_tree(section.tree, kind, paths), imbalance(counts)]
+    lines += [line for line in [_difference(recipe, paths, labels)] if line]
     state = state_of(recipe, listing)
     return Source(
         paths,
@@ -80,7 +80,7 @@ def open_source(recipe: Recipe) -> Source:
         identity=digest_of(state),
         ids={split: [image.name for image in images] for split, images in divided.items()},
         state=state,
-        said=said,
+        messages=lines,
     )
 
 
@@ -93,9 +93,9 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     state = state_of(recipe)
     source = source_of(arrays, place, paths, identity=digest_of(state), state=state)
     classes, num = source.paths, np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
-    source.said.append(_describe_tree(tree, kind, paths))
-    source.said.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
-    source.said.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
+    source.messages.append(_describe_tree(tree, kind, paths))
+    source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
+    source.messages.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
     return source
 
 
@@ -128,12 +128,12 @@ def with_sizes(recipe: Recipe, prepared: Prepared | None) -> Recipe:
         return recipe
     if prepared is None:
         source = open_source(recipe)
-        found = sizes_of(source.paths, source.labels, source.image_size)
+        sizes = sizes_of(source.paths, source.labels, source.image_size)
     else:
         paths = {path[-1]: tuple(path) for path in prepared.meta["paths"]}
         labels = {split: range(prepared.size(split)) for split in SPLITS}
-        found = sizes_of(paths, labels, recipe.expected.image_size)
-    return recipe.model_copy(update={"expected": found})
+        sizes = sizes_of(paths, labels, recipe.expected.image_size)
+    return recipe.model_copy(update={"expected": sizes})
 
 
 def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
@@ -155,17 +155,20 @@ def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
             rows = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
             state["content"] = digest_of([rows, tree_text(section.tree)])
         return state
-    asked = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
-    state = {"asked": digest_of([*asked, recipe.expected.image_size]), "content": ""}
+    settings = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
+    state = {"asked": digest_of([*settings, recipe.expected.image_size]), "content": ""}
     try:
         listing = list_images(section) if listing is None else listing
-        listed = [(one.name, one.label, one.split, one.size, one.time) for one in listing.photographs]
+        listed = [
+            (photograph.name, photograph.label, photograph.split, photograph.size, photograph.time)
+            for photograph in listing.photographs
+        ]
         return state | {"content": digest_of([listed, tree_text(section.tree)])}
     except GoneError:
         return state
 
 
-def if_current(recipe: Recipe, there: Prepared | None, announce: Announce) -> Prepared | None:
+def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) -> Prepared | None:
     """Return a user's prepared dataset if it is what the file says; None, with a line why, if it is to be made again.
 
     Where images or tree are gone, what was prepared from them is used, with a line that says so.
@@ -173,30 +176,30 @@ def if_current(recipe: Recipe, there: Prepared | None, announce: Announce) -> Pr
     Raises:
         UserError: a mistake in the listing; or images or tree are gone, and the prepared form is of another section.
     """
-    if there is None:
+    if prepared is None:
         return None
     name = recipe.data.dataset
-    state, known = state_of(recipe), there.meta.get("source")
-    if state == known:
-        return there
+    state, recorded = state_of(recipe), prepared.meta.get("source")
+    if state == recorded:
+        return prepared
     if state["content"]:
         inputs = "features or tree" if recipe.model.given_features else "images, tree or splits"
         announce(f"{name}: its {inputs} have changed since it was prepared; preparing it again")
         return None
-    if not isinstance(known, dict) or known.get("asked") != state["asked"]:
+    if not isinstance(recorded, dict) or recorded.get("asked") != state["asked"]:
         open_source(recipe)  # says what is gone
-        raise UserError(f"{name} was prepared from something else; remove {there.folder}")
-    announce(f"note: the images or the tree of {name} are gone; using what was prepared, {there.digest[:12]}")
-    return there
+        raise UserError(f"{name} was prepared from something else; remove {prepared.folder}")
+    announce(f"note: the images or the tree of {name} are gone; using what was prepared, {prepared.digest[:12]}")
+    return prepared
 
 
 def _difference(recipe: Recipe, paths: Paths, labels: dict[str, Any]) -> str:
     """Return where the sizes in the file are not those found, "" if they all are."""
-    found, given = sizes_of(paths, labels, recipe.expected.image_size), recipe.expected
+    sizes, expected = sizes_of(paths, labels, recipe.expected.image_size), recipe.expected
     odd = [
-        f"{key} {getattr(found, key)} instead of {getattr(given, key)}"
+        f"{key} {getattr(sizes, key)} instead of {getattr(expected, key)}"
         for key in Expected.model_fields
-        if key in given.model_fields_set and getattr(found, key) != getattr(given, key)
+        if key in expected.model_fields_set and getattr(sizes, key) != getattr(expected, key)
     ]
     return f"[expected] in the file differs from what is there: {', '.join(odd)}" if odd else ""
 
@@ -264,11 +267,11 @@ def _questions(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
                 paths, _ = paths_from_csv(changed.getvalue(), None)
                 Hierarchy.from_paths(paths)
                 if is_better(paths):
-                    return "".join(f"; {one}" for one in (question, IDS * ids) if one)
+                    return "".join(f"; {question}" for question in (question, IDS * ids) if question)
     return ""
 
 
-def check_classes(labels: Iterable[str], paths: Paths, tree: str, what: str = "images") -> None:
+def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "images") -> None:
     """Raise a UserError that names every class without a leaf in the tree and every leaf without a class."""
     leaves, classes = set(paths), set(labels)
     inner = {node for path in paths.values() for node in path[:-1]}
@@ -281,18 +284,18 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, what: str = "i
         return repr(label) + (f" (the tree has {near!r})" if near else "")
 
     problems = [
-        f"{one if len(names) == 1 else f'{len(names):,} {many}'} {', '.join(names[:SHOWN])}"
+        f"{singular if len(names) == 1 else f'{len(names):,} {many}'} {', '.join(names[:SHOWN])}"
         + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
-        for names, one, many in (
+        for names, singular, many in (
             ([described(label) for label in sorted(classes - leaves)], "no leaf for class", "classes without a leaf:"),
-            ([repr(leaf) for leaf in sorted(leaves - classes)], f"no {what} for leaf", f"leaves without {what}:"),
+            ([repr(leaf) for leaf in sorted(leaves - classes)], f"no {unit} for leaf", f"leaves without {unit}:"),
         )
         if names
     ]
     if problems:
         misfits = len(leaves ^ classes)
-        asked = _questions(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
-        raise UserError(f"the {what} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{asked}")
+        questions = _questions(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
+        raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{questions}")
 
 
 def _plain(name: str) -> str:

@@ -58,11 +58,11 @@ class Asked:
         return f"#   {one_line(shlex.join(parts))}"
 
 
-def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Callable[[str], None]) -> Expected:
+def write_recipe(request: Asked, progress: Callable[[float], None], announce: Callable[[str], None]) -> Expected:
     """Write the file of a user's dataset, and return its sizes.
 
     Args:
-        asked: what to write, and where.
+        request: what to write, and where.
         progress: called with the share of the images that are read.
         announce: called with what a user should know about the images.
 
@@ -70,45 +70,45 @@ def write_recipe(asked: Asked, progress: Callable[[float], None], announce: Call
         UserError: the file is there already; an image is unreadable; or images, tree and name do not fit, see
             `open_source`.
     """
-    check_name(asked.name, recipe_names(), "hierbench data new")
-    if asked.output.exists():
-        raise UserError(f"{asked.output} is there already; remove it, or give another name with --output")
-    if not asked.output.absolute().parent.is_dir():
-        raise UserError(f"--output {asked.output}: no such folder")
-    if asked.features:
-        return _write_features(asked, announce)
-    splits = guess_splits(Path(asked.images))
-    section = {"images": asked.images, "tree": asked.tree, "resize": asked.resize}
+    check_name(request.name, recipe_names(), "hierbench data new")
+    if request.output.exists():
+        raise UserError(f"{request.output} is there already; remove it, or give another name with --output")
+    if not request.output.absolute().parent.is_dir():
+        raise UserError(f"--output {request.output}: no such folder")
+    if request.features:
+        return _write_features(request, announce)
+    splits = guess_splits(Path(request.images))
+    section = {"images": request.images, "tree": request.tree, "resize": request.resize}
     section["splits"] = SHARES if splits is None else json.dumps(splits)
-    text = _text(asked, section, Expected(image_size=asked.size), None)
-    recipe = parse_recipe(tomllib.loads(text), str(asked.output))
+    text = _text(request, section, Expected(image_size=request.size), None)
+    recipe = parse_recipe(tomllib.loads(text), str(request.output))
     assert recipe.source is not None
     source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
-    for line in [*source.said, *source.remarks]:
+    for line in [*source.messages, *source.remarks]:
         announce(line)
-    found = sizes_of(source.paths, source.labels, asked.size)
+    sizes = sizes_of(source.paths, source.labels, request.size)
     measured = measure(source, progress)
-    folder = asked.output.absolute().parent
+    folder = request.output.absolute().parent
     written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
-    write_text(asked.output, _text(asked, written, found, measured))
-    return found
+    write_text(request.output, _text(request, written, sizes, measured))
+    return sizes
 
 
-def _write_features(asked: Asked, announce: Callable[[str], None]) -> Expected:
+def _write_features(request: Asked, announce: Callable[[str], None]) -> Expected:
     """Write the file of a dataset of features, whose sizes alone are read; preparing reads the numbers."""
-    section, folder = {"features": asked.features, "tree": asked.tree}, asked.output.absolute().parent
-    draft = replace(asked, backbone="features-1")
-    recipe = parse_recipe(tomllib.loads(_text(draft, section, Expected(), None)), str(asked.output))
+    section, folder = {"features": request.features, "tree": request.tree}, request.output.absolute().parent
+    draft = replace(request, backbone="features-1")
+    recipe = parse_recipe(tomllib.loads(_text(draft, section, Expected(), None)), str(request.output))
     assert recipe.source is not None
     source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
-    for line in [*source.said, *source.remarks]:
+    for line in [*source.messages, *source.remarks]:
         announce(line)
-    vectors, found = source.vectors, sizes_of(source.paths, source.labels, None)
+    vectors, sizes = source.vectors, sizes_of(source.paths, source.labels, None)
     assert vectors is not None
     written = {key: _relative(path, folder) for key, path in section.items()}
-    text = _text(replace(asked, backbone=f"features-{vectors.num_channels}"), written, found, None, vectors.views)
-    write_text(asked.output, text)
-    return found
+    text = _text(replace(request, backbone=f"features-{vectors.num_channels}"), written, sizes, None, vectors.views)
+    write_text(request.output, text)
+    return sizes
 
 
 def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[float], list[float]]:
@@ -137,11 +137,11 @@ def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[flo
     with ThreadPoolExecutor(num_cores()) as pool:
         for start in range(0, len(pieces), TOGETHER):  # a million waiting calls would take a gigabyte
             numbers = range(start, min(start + TOGETHER, len(pieces)))
-            for number, found in zip(numbers, pool.map(sums, numbers), strict=True):
-                if isinstance(found, str):
-                    unreadable.append(found)
-                elif found is not None:
-                    first, second = first + found[0], second + found[1]
+            for number, partial_sums in zip(numbers, pool.map(sums, numbers), strict=True):
+                if isinstance(partial_sums, str):
+                    unreadable.append(partial_sums)
+                elif partial_sums is not None:
+                    first, second = first + partial_sums[0], second + partial_sums[1]
                 progress((number + 1) / len(pieces))
     if unreadable:
         raise UserError(unreadable_images(unreadable, NAMED))
@@ -158,29 +158,29 @@ def _relative(path: str, folder: Path) -> str:
 
 
 def _text(
-    asked: Asked,
+    request: Asked,
     section: dict[str, str],
     sizes: Expected,
     measured: tuple[list[float], list[float]] | None,
     views: int = 1,
 ) -> str:
     num = max(1, sizes.train)
-    epochs = min(30, max(8 if asked.frozen else 10, round((60_000 if asked.frozen else 30_000) / num)))
-    rate, batch = (0.01, 64) if asked.frozen else (0.03, 32)
+    epochs = min(30, max(8 if request.frozen else 10, round((60_000 if request.frozen else 30_000) / num)))
+    rate, batch = (0.01, 64) if request.frozen else (0.03, 32)
     other = augment = ""
-    if asked.features:
+    if request.features:
         model = "frozen = true" + f"\nviews = {views}  # of each training example; a step draws one" * (views > 1)
-    elif asked.frozen:
+    elif request.frozen:
         model = (
             'weights = "default"  # downloaded by the library; "file" takes the one of --weights FILE\nfrozen = true'
         )
         other = "# A small network from random weights, without a download:\n"
-        other += asked.command(f"{asked.name}-small", SMALL) + "\n"
+        other += request.command(f"{request.name}-small", SMALL) + "\n"
         augment = "\n[augment]\nflip = false  # mean and std are the backbone's own\n"
     else:
         model = 'weights = "none"'
         other = "# Frozen features of a published network are far better on photographs; its weights are downloaded:\n"
-        other += asked.command(f"{asked.name}-frozen", "timm:tf_efficientnet_lite0") + "\n"
+        other += request.command(f"{request.name}-frozen", "timm:tf_efficientnet_lite0") + "\n"
         augment = '\n[augment]\npad = 4\npad_mode = "reflect"\nflip = true'
         mean, deviation = measured or ([0.5] * 3, [0.5] * 3)
         augment += f"\nmean = {mean}  # measured on the training images\nstd = {deviation}\n"
@@ -195,14 +195,14 @@ def _text(
         expected += f"height = {sizes.height}\nlevel_sizes = {list(sizes.level_sizes)}\n{counts}\n"
     lines = [f"{key} = {toml_text(section[key])}" for key in ("images", "features", "tree") if key in section]
     if "splits" in section:
-        lines += [f"splits = {section['splits']}", f"resize = {toml_text(asked.resize)}"]
+        lines += [f"splits = {section['splits']}", f"resize = {toml_text(request.resize)}"]
     source = "\n".join(lines)
-    return f"""# {asked.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
+    return f"""# {request.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
 #
-# command   hierbench run --methods paper --dataset ./{asked.output.name}
+# command   hierbench run --methods paper --dataset ./{request.output.name}
 
-dataset = {toml_text(asked.name)}
-title = {toml_text(asked.name)}
+dataset = {toml_text(request.name)}
+title = {toml_text(request.name)}
 seeds = 3
 
 [source]
@@ -211,7 +211,7 @@ seeds = 3
 [expected]
 {expected}
 {other}[model]
-backbone = {toml_text(asked.backbone)}
+backbone = {toml_text(request.backbone)}
 {model}
 
 [train]

@@ -71,10 +71,10 @@ def source_of(arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]], **
     views, vectors = _sizes(arrays, place)
     tree, labels = Hierarchy.from_paths(paths), dict[str, Labels]()
     for split in SPLITS:
-        given, num = arrays[f"{split}_labels"], views[split].shape[1]
-        if given.shape != (num,):
-            raise UserError(f"{place}: {split}_labels is {_shape(given)}, but {split} has {num:,} rows")
-        labels[split] = class_indices(given, tree, f"{place}: {split}_labels")
+        split_labels, num = arrays[f"{split}_labels"], views[split].shape[1]
+        if split_labels.shape != (num,):
+            raise UserError(f"{place}: {split}_labels is {_shape(split_labels)}, but {split} has {num:,} rows")
+        labels[split] = class_indices(split_labels, tree, f"{place}: {split}_labels")
     absent = {split: np.setdiff1d(np.arange(tree.num_classes), labels[split]) for split in SPLITS}
     if len(absent["train"]):
         raise UserError(

@@ -55,9 +55,13 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None,
         sides=pair.sides,
         settings=[settings(side) for side in pair.sides],
         metrics=[
-            (one.title, "up" if one.higher else "down", [str(Number(side.metrics[one.name])) for side in pair.sides])
-            for one in PAPER
-            if one.name in pair.sides[0].metrics  # those that the number of classes allows
+            (
+                column.title,
+                "up" if column.higher else "down",
+                [str(Number(side.metrics[column.name])) for side in pair.sides],
+            )
+            for column in PAPER
+            if column.name in pair.sides[0].metrics  # those that the number of classes allows
         ],
         measure=MEASURES[spec.dataset.distance],
         explained=(EXPLAINED[spec.dataset.distance] + EXTREMES).format(height=pair.hierarchy.height),
@@ -84,13 +88,13 @@ def read_names(path: Path, pair: Pair) -> dict[str, str]:
     ImageNet's words.txt and LOC_synset_mapping.txt are such files. Lines of unknown nodes are skipped; a file without
     a known one is a UserError.
     """
-    known = {node for path in pair.prepared.meta["paths"] for node in path}
+    nodes = {node for path in pair.prepared.meta["paths"] for node in path}
     try:
         lines = read_text(path, follow=True).splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"--names {path}: {error.strerror if isinstance(error, OSError) else error}") from None
     pairs = (line.partition("\t" if "\t" in line else " ") for line in lines)
-    names = {name: words.strip() for name, _, words in pairs if name in known and words.strip()}
+    names = {name: words.strip() for name, _, words in pairs if name in nodes and words.strip()}
     if not names:
         raise UserError(f"--names {path} names no class and no other node of {pair.sides[0].spec.dataset.name}")
     return names

@@ -99,7 +99,7 @@ def _check_comparable(a: Spec, b: Spec) -> None:
         "measure two distances": (a.dataset.distance, b.dataset.distance),
         "are of different data": tuple(f"{d.digest[:12]} on tree {d.hierarchy[:12]}" for d in (a.dataset, b.dataset)),
     }
-    problems = [f"{what}, {one} and {other}" for what, (one, other) in compared.items() if one != other]
+    problems = [f"{key}, {first} and {other}" for key, (first, other) in compared.items() if first != other]
     problems += [
         f"are of different test examples: evaluation.{key} is set in one of them"
         for key in ("drop_last", "drop_order")

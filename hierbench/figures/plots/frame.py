@@ -92,13 +92,13 @@ def _clarity(points: Floats, basis: Floats) -> float:
     first, second = np.triu_indices(len(points), 1)
     flat = points @ basis
     starts, along = flat[first], flat[second] - flat[first]
-    left = np.linalg.norm(along, axis=1) / np.linalg.norm(points[first] - points[second], axis=1)
+    clarity = np.linalg.norm(along, axis=1) / np.linalg.norm(points[first] - points[second], axis=1)
     lengths = np.maximum((along**2).sum(axis=1), np.finfo(np.float64).tiny)
     offsets = flat[:, None] - starts  # [K, lines, 2], of each point to the lines between two others
     part = np.clip((offsets * along).sum(axis=2) / lengths, 0.0, 1.0)
     misses = np.linalg.norm(offsets - part[:, :, None] * along, axis=2)
-    own = np.arange(len(flat))[:, None]
-    return float(left.min()) * min(float(misses[(own != first) & (own != second)].min()), CLEARANCE)
+    index = np.arange(len(flat))[:, None]
+    return float(clarity.min()) * min(float(misses[(index != first) & (index != second)].min()), CLEARANCE)
 
 
 def seen_together(frames: list[Floats]) -> list[Floats]:
@@ -136,12 +136,12 @@ def draw(request: Request) -> style.Drawing:
         hierarchy = tree_of(request.dataset, request.data_dir).hierarchy
         recipe = load_recipe(request.dataset, protocol=mode)
         gamma = float(recipe.params_of("haframe").get("gamma", gamma))
-    whole, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, SEED, hierarchy.height)
+    frame, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, SEED, hierarchy.height)
     picked = sample_classes(hierarchy.distances)
     names = [style.readable(hierarchy.classes[i]) for i in picked]
     part = f": {len(picked)} of {hierarchy.num_classes} classes" if len(picked) < hierarchy.num_classes else ""
     titles = ["simplex ETF", rf"HAFrame, $\gamma={gamma:g}$"]
-    frames = [simplex_frame(hierarchy.num_classes)[picked], whole[picked]]
+    frames = [simplex_frame(hierarchy.num_classes)[picked], frame[picked]]
     trees: list[Distances] = [(1 - np.eye(len(picked))).astype(np.int64), hierarchy.distances[np.ix_(picked, picked)]]
     pictures = seen_together(frames)
     corners = np.vstack([picture - picture[-1] for picture in pictures])  # around the origin: both on one scale

@@ -37,18 +37,20 @@ def draw(request: Request) -> style.Drawing:
     """
     board = board_of(request)
     runs = {id(row): counted_runs(row, board.records) for row in board.rows}
-    if not any(run.has_predictions or read_further(run, board.records) for of in runs.values() for run in of):
+    if not any(run.has_predictions or read_further(run, board.records) for of_row in runs.values() for run in of_row):
         raise UserError(NOTHING.format(request.dataset))
     sizes = tree_of(request.dataset, request.data_dir).hierarchy.level_sizes
     names = level_names(len(sizes))
-    measured = measure([run for of in runs.values() for run in of], names, board.records, request.data_dir)
-    known = {key: [measured[run.id] for run in of] for key, of in runs.items()}
-    shown = [row for row in board.rows if row.n and all(of.keys() >= set(names) for of in known[id(row)])]
+    measured = measure([run for of_row in runs.values() for run in of_row], names, board.records, request.data_dir)
+    values_by_row = {key: [measured[run.id] for run in of_row] for key, of_row in runs.items()}
+    shown = [
+        row for row in board.rows if row.n and all(values.keys() >= set(names) for values in values_by_row[id(row)])
+    ]
     if not shown:
         raise UserError(NOTHING.format(request.dataset))
     lines: list[tuple[Row, dict[str, Floats]]] = []
     for row in shown:
-        values = [[of_run[name] for name in names] for of_run in known[id(row)]]
+        values = [[of_run[name] for name in names] for of_run in values_by_row[id(row)]]
         cells = over_runs(values, runs[id(row)][0].job.evaluation.ddof)
         lines.append((row, dict(zip(BY_LEVEL, np.split(cells, len(BY_LEVEL), axis=1), strict=True))))
     types = list(dict.fromkeys(row.type for row in shown))
@@ -57,7 +59,7 @@ def draw(request: Request) -> style.Drawing:
     grid = figure.subplots(len(types), len(BY_LEVEL), sharex=True, sharey=True, squeeze=False)
     for panels, type_ in zip(grid, types, strict=True):
         for axes, (kind, about) in zip(panels, BY_LEVEL.items(), strict=True):
-            _panel(axes, [(row, of[kind]) for row, of in lines if row.type == type_], looks, sizes)
+            _panel(axes, [(row, values[kind]) for row, values in lines if row.type == type_], looks, sizes)
             axes.set_title(f"{type_}: {about}", loc="left")
         panels[0].set_ylabel("accuracy (%)")
     bottom, top = grid[0, 0].get_ylim()  # of all panels

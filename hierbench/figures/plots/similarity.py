@@ -39,12 +39,16 @@ def trees_shown(request: Request) -> tuple[dict[str, Tree], list[str]]:
     """Return {dataset: tree} from low to high, and the datasets whose tree is not known here."""
     if request.dataset != "all":
         return {request.dataset: tree_of(request.dataset, request.data_dir)}, []
-    found = {name: find_tree(name, request.data_dir) for name in recipe_names()}
-    known = {name: tree for name, tree in found.items() if tree is not None}
-    order = sorted(known, key=lambda name: (known[name].hierarchy.height, name))
-    levels = {known[name].hierarchy.level_sizes: name for name in reversed(order)}  # two recipes may share a tree
-    unknown = [name for name in found.keys() - known.keys() if load_recipe(name).expected.level_sizes not in levels]
-    return {name: known[name] for name in order if name in levels.values()}, sorted(unknown)
+    trees = {name: find_tree(name, request.data_dir) for name in recipe_names()}
+    tree_by_name = {name: tree for name, tree in trees.items() if tree is not None}
+    order = sorted(tree_by_name, key=lambda name: (tree_by_name[name].hierarchy.height, name))
+    levels = {
+        tree_by_name[name].hierarchy.level_sizes: name for name in reversed(order)
+    }  # two recipes may share a tree
+    unknown = [
+        name for name in trees.keys() - tree_by_name.keys() if load_recipe(name).expected.level_sizes not in levels
+    ]
+    return {name: tree_by_name[name] for name in order if name in levels.values()}, sorted(unknown)
 
 
 def draw(request: Request) -> style.Drawing:

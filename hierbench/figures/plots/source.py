@@ -78,8 +78,8 @@ class Tree:
 
     def names(self, level: int) -> list[str]:
         """Return the names of a level's nodes; a leaf above the level is a node of it."""
-        found = dict(zip(self.hierarchy.level_targets[:, level].tolist(), self.paths, strict=True))
-        return [path[min(level, len(path) - 1)] for _, path in sorted(found.items())]
+        path_by_node = dict(zip(self.hierarchy.level_targets[:, level].tolist(), self.paths, strict=True))
+        return [path[min(level, len(path) - 1)] for _, path in sorted(path_by_node.items())]
 
 
 def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree | None:
@@ -95,8 +95,8 @@ def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) ->
         paths = prepared.meta["paths"] if prepared else shipped_paths(recipes[0].data.dataset).values()
     except FileNotFoundError:
         return None
-    found = {path[-1]: tuple(path) for path in paths}
-    return Tree(Hierarchy.from_paths(found, distance or recipes[0].distance), tuple(found.values()))
+    path_by_class = {path[-1]: tuple(path) for path in paths}
+    return Tree(Hierarchy.from_paths(path_by_class, distance or recipes[0].distance), tuple(path_by_class.values()))
 
 
 def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree:

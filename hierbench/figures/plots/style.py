@@ -111,10 +111,10 @@ def key_of(row: Row) -> tuple[str, str]:
 def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
     """Return {(method, title): look}: the project's methods always look the same, others take those left."""
     looks: dict[tuple[str, str], Look] = {}
-    own: dict[str, Look | None] = {**LOOKS}
+    look_by_name: dict[str, Look | None] = {**LOOKS}
     spare = cycle(SPARE)
     for method, title in sorted({key_of(row) for row in rows}):
-        looks[method, title] = own.pop(method, None) or next(spare)
+        looks[method, title] = look_by_name.pop(method, None) or next(spare)
     return looks
 
 

@@ -128,9 +128,9 @@ def _covered(points: Floats, whiskers: Floats, radius: float) -> Floats:
 # points [..., 2], all lengths in the same unit.
 
 
-def overlap(one: Floats, other: Floats) -> Floats:
+def overlap(first: Floats, other: Floats) -> Floats:
     """Return the area of the intersection of boxes."""
-    sides = np.minimum(one[..., 2:], other[..., 2:]) - np.maximum(one[..., :2], other[..., :2])
+    sides = np.minimum(first[..., 2:], other[..., 2:]) - np.maximum(first[..., :2], other[..., :2])
     areas: Floats = np.maximum(sides, 0.0).prod(axis=-1)
     return areas
 

@@ -38,9 +38,9 @@ class Configuration:
     std: tuple[float, ...] = IMAGENET_STD
 
 
-def unknown_network(library: str, name: str, known: Iterable[str]) -> UserError:
+def unknown_network(library: str, name: str, names: Iterable[str]) -> UserError:
     """Return the error for a name that a library does not have; the nearest are suggested, as it has hundreds."""
-    near = get_close_matches(name, known, n=3, cutoff=0.4)
+    near = get_close_matches(name, names, n=3, cutoff=0.4)
     hint = f"; the nearest: {', '.join(f'{library}:{other}' for other in near)}" if near else ""
     return UserError(f"{library} has no network {name!r} for classification{hint}")
 
@@ -72,9 +72,7 @@ def layout_of(
         raise UserError(f"{backbone} has no class token: add --set model.tokens=patch")
     if len(shape) == 3:
         return (
-            (shape[2], lambda found: found.permute(0, 3, 1, 2))
-            if output.channels_last
-            else (shape[0], lambda found: found)
+            (shape[2], lambda maps: maps.permute(0, 3, 1, 2)) if output.channels_last else (shape[0], lambda maps: maps)
         )
     if len(shape) != 2:
         shown = "x".join(map(str, shape)) or "one value"

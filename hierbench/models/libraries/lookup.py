@@ -52,10 +52,10 @@ def resolve_model(recipe: Recipe) -> Recipe:
         recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
     if recipe.model.weights == "random":
         recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "none"})})
-    found = library_of(recipe.model.backbone)
+    library_entry = library_of(recipe.model.backbone)
     if recipe.model.given_features:
         return recipe
-    if found is None:
+    if library_entry is None:
         for key in ("mean", "std"):
             if getattr(recipe.augment, key) is None:
                 raise UserError(
@@ -63,26 +63,26 @@ def resolve_model(recipe: Recipe) -> Recipe:
                     f"images, as in --set augment.{key}=[0.5,0.5,0.5]"
                 )
         return recipe
-    own = found[0].configuration(found[1])
-    size = recipe.model.input_size or own.size
+    configuration = library_entry[0].configuration(library_entry[1])
+    size = recipe.model.input_size or configuration.size
     model = recipe.model.model_copy(update={"input_size": size})
     augment = recipe.augment.model_copy(
-        update={"mean": recipe.augment.mean or own.mean, "std": recipe.augment.std or own.std}
+        update={"mean": recipe.augment.mean or configuration.mean, "std": recipe.augment.std or configuration.std}
     )
     return recipe.model_copy(update={"model": model, "augment": augment})
 
 
 def check_backbone(model: Model) -> None:
     """Raise a UserError for what `build_backbone` and its weights do not support, before anything is downloaded."""
-    found = library_of(model.backbone)
+    library_entry = library_of(model.backbone)
     if model.wrn_group_input == "raw" and not WIDE_RESNET.fullmatch(model.backbone):
         raise UserError(
             f"model.wrn_group_input = raw is a switch of wide ResNets, not of {model.backbone}: add "
             "--set model.wrn_group_input=activated"
         )
-    if found is None:
+    if library_entry is None:
         return check_own(model)
-    library, name = found
+    library, name = library_entry
     _inspected(model.backbone, input_size(model), model.tokens)
     if model.weights not in ("none", "default", "file", "random"):
         raise UserError(
@@ -97,9 +97,9 @@ def input_size(model: Model) -> tuple[int, int]:
     """Return (H, W) of the images that a library's network takes."""
     if model.input_size is not None:
         return model.input_size
-    found = library_of(model.backbone)
-    assert found is not None, model.backbone
-    height, width = cast(Configuration, found[0].configuration(found[1])).size
+    library_entry = library_of(model.backbone)
+    assert library_entry is not None, model.backbone
+    height, width = cast(Configuration, library_entry[0].configuration(library_entry[1])).size
     return height, width
 
 
@@ -113,11 +113,11 @@ def build_backbone(model: Model) -> Backbone:
     Raises:
         UserError: there is no such backbone, or it has no feature map.
     """
-    found = library_of(model.backbone)
-    if found is None:
+    library_entry = library_of(model.backbone)
+    if library_entry is None:
         check_backbone(model)
         return build_own(model.backbone, model.wrn_group_input)
-    library, name = found
+    library, name = library_entry
     size = input_size(model)
     layout = _inspected(model.backbone, size, model.tokens)
     network = library.create(name, size)
@@ -138,8 +138,8 @@ def cached_backbone(model: Model) -> Backbone:
     if library_of(model.backbone) is not None:
         return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0])
     with torch.device("meta"):  # only its attributes are needed
-        own = build_backbone(model)
-    return Backbone(nn.Identity(), own.num_channels, own.norm_momentum, own.init_convolution)
+        backbone = build_backbone(model)
+    return Backbone(nn.Identity(), backbone.num_channels, backbone.norm_momentum, backbone.init_convolution)
 
 
 @cache
@@ -149,9 +149,9 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layout:
     Raises:
         UserError: it does not exist, does not take such images, or has no feature map.
     """
-    found = library_of(backbone)
-    assert found is not None
-    library, name = found
+    library_entry = library_of(backbone)
+    assert library_entry is not None
+    library, name = library_entry
     library.configuration(name)  # raises for a name that does not exist
     images, refused = empty_images(size), f"{backbone} cannot be built for images of {size[0]}x{size[1]}"
     with foreign(lambda error: UserError(f"{refused}; set model.input_size ({one_line_of(error)})")):

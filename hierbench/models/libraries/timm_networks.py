@@ -99,6 +99,6 @@ def _published(name: str) -> Any:
         cfg = timm.get_pretrained_cfg(name)
     except RuntimeError:
         tags = sorted(timm.list_pretrained(f"{architecture}.*"))
-        known = f"known: {', '.join(tags)}" if tags else "timm has none for it"
-        raise UserError(f"timm has no weights {tag!r} of {architecture}; {known}") from None
+        choices = f"known: {', '.join(tags)}" if tags else "timm has none for it"
+        raise UserError(f"timm has no weights {tag!r} of {architecture}; {choices}") from None
     return timm.models.PretrainedCfg() if cfg is None else cfg

@@ -70,10 +70,12 @@ def _last_node(name: str, size: tuple[int, int]) -> str:
     with torch.no_grad():
         outputs = create_feature_extractor(network, before, suppress_diff_warning=True).eval()(empty_images(size))
     shapes: dict[str, tuple[int, ...]] = {node: getattr(outputs.get(node), "shape", ()) for node in before}
-    found = [node for node, shape in shapes.items() if len(shape) == 3 or (len(shape) == 4 and shape[2] * shape[3] > 1)]
-    if not found:
+    candidates = [
+        node for node, shape in shapes.items() if len(shape) == 3 or (len(shape) == 4 and shape[2] * shape[3] > 1)
+    ]
+    if not candidates:
         raise UserError(f"torchvision:{name} has no feature map")
-    return found[-1]
+    return candidates[-1]
 
 
 def run(network: nn.Module, images: Tensor) -> Tensor:
@@ -101,13 +103,13 @@ def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str
         return state
     from torchvision.models.vision_transformer import interpolate_embeddings
 
-    own = network.get_parameter("encoder.pos_embedding").shape[1] - 1
+    num_patches = network.get_parameter("encoder.pos_embedding").shape[1] - 1
     patch = cast(nn.Conv2d, network.get_submodule("conv_proj")).kernel_size[0]
-    return dict(interpolate_embeddings(math.isqrt(own) * patch, patch, state))
+    return dict(interpolate_embeddings(math.isqrt(num_patches) * patch, patch, state))
 
 
 def _default(name: str) -> Any:
     """Return a network's default weights, None without any."""
-    if name not in (known := models.list_models(module=models)):
-        raise unknown_network("torchvision", name, known)
+    if name not in (names := models.list_models(module=models)):
+        raise unknown_network("torchvision", name, names)
     return getattr(models.get_model_weights(name), "DEFAULT", None)

@@ -55,13 +55,13 @@ def check_place(target: Path) -> None:
         raise UserError(f"--output {target} is a symbolic link, which is not followed")
     if target.exists() and not target.is_dir():
         raise UserError(f"--output {target} is not a folder")
-    found = {os.path.relpath(os.path.join(path, name), target) for path, _, names in os.walk(target) for name in names}
-    if not found:
+    files = {os.path.relpath(os.path.join(path, name), target) for path, _, names in os.walk(target) for name in names}
+    if not files:
         return
     made = _Made.if_readable(target / MARKER)
     if made is None:
         raise UserError(f"--output {target} was not made by hierbench site build; give a new folder")
-    if foreign := sorted(found - {*made.files, MARKER}):
+    if foreign := sorted(files - {*made.files, MARKER}):
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(f"--output {target} holds {foreign[0]}{more}, which is not of the site; move it away")
 

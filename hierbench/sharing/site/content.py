@@ -60,13 +60,13 @@ class Table:
 
     def verdict_of(self, row: Row) -> str:
         """Return the weakest verdict of a row's runs, "" for a row without any."""
-        found = (shown_state(self.runs[run]) for run in row.runs if run in self.runs)
-        return row.state or weakest(filter(None, found)) or ""
+        states = (shown_state(self.runs[run]) for run in row.runs if run in self.runs)
+        return row.state or weakest(filter(None, states)) or ""
 
     @property
     def rejected(self) -> list[Finding]:
         """The published files and the rows that are rejected."""
-        return [said for said in (*self.report.tables, *self.report.rows) if said.rejected]
+        return [finding for finding in (*self.report.tables, *self.report.rows) if finding.rejected]
 
 
 def find_tables(folder: Path) -> list[str]:
@@ -85,26 +85,27 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> Table:
     folder, data_dir = folder.absolute(), data_dir.absolute()  # as what verification says has them
     root, trouble = folder / dataset, ""
 
-    def told(text: str) -> str:
+    def without_path(text: str) -> str:
         """Return a text without the paths of this machine, which say nothing to a visitor."""
         for path, name in ((f"{root}/", ""), (str(root), dataset), (str(data_dir), "the folder of data")):
             text = text.replace(path, name)
         return text
 
-    def without_paths(said: Finding) -> Finding:
-        reasons, notes = ([told(line) for line in lines] for lines in (said.reasons, said.notes))
-        return replace(said, label=told(said.label), reasons=reasons, notes=notes)
+    def without_paths(finding: Finding) -> Finding:
+        reasons, notes = ([without_path(line) for line in lines] for lines in (finding.reasons, finding.notes))
+        return replace(finding, label=without_path(finding.label), reasons=reasons, notes=notes)
 
-    given = GivenTable.if_readable(folder / f"{dataset}.json")
-    columns, protocol = (PAPER, "") if given is None else (given.shown(), given.protocol)
+    table = GivenTable.if_readable(folder / f"{dataset}.json")
+    columns, protocol = (PAPER, "") if table is None else (table.shown(), table.protocol)
     try:
         opened = checked_board(dataset, Place(root, data_dir, protocol_of(protocol)), compared=further(columns))
         board, report = _with_kept(opened.board, columns, data_dir), opened.report
     except UserError as error:  # verification names what is there, and no table follows from it
         records, report = checked_records(dataset, root, data_dir, further(columns))
-        board, trouble = Board(dataset, protocol, "height", (), records=records), told(str(error))
+        board, trouble = Board(dataset, protocol, "height", (), records=records), without_path(str(error))
     runs = [
-        replace(run, findings=tuple(map(told, run.findings)), notes=tuple(map(told, run.notes))) for run in report.runs
+        replace(run, findings=tuple(map(without_path, run.findings)), notes=tuple(map(without_path, run.notes)))
+        for run in report.runs
     ]
     ids = {run.id for run in runs}
     others = sorted((record for record in read_records(root) if record.id not in ids), key=lambda record: record.id)

@@ -91,10 +91,10 @@ def about_method(source: str, name: str) -> About:
     """Return what the class of a method declares in its file; nothing where the file is no Python."""
     try:
         tree = ast.parse(source)
-        found = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]
-        if not found:
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]
+        if not classes:
             return About()
-        cls, names = found[0], _strings(found[0])
+        cls, names = classes[0], _strings(classes[0])
         docs = [ast.get_docstring(tree), ast.get_docstring(cls)]
         return About(
             title=names.get("title", ""),
@@ -111,15 +111,15 @@ def about_method(source: str, name: str) -> About:
 
 def _strings(cls: ast.ClassDef) -> dict[str, str]:
     """Return the class attributes that are strings, or tuples of strings."""
-    found = {}
+    strings = {}
     for node in cls.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         value = getattr(node, "value", None)
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if isinstance(target, ast.Name) and texts:
-            found[target.id] = ", ".join(texts)
-    return found
+            strings[target.id] = ", ".join(texts)
+    return strings
 
 
 def _hyperparameters(cls: ast.ClassDef) -> Iterator[Hyperparameter]:
@@ -128,13 +128,13 @@ def _hyperparameters(cls: ast.ClassDef) -> Iterator[Hyperparameter]:
     for node in itertools.chain(*declared):
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
-        value, given = node.value, dict[str, str]()
+        value, defaults = node.value, dict[str, str]()
         default = ast.unparse(value) if value else ""
         if isinstance(value, ast.Call):
-            given = {word.arg: ast.unparse(word.value) for word in value.keywords if word.arg}
-            default = ast.unparse(value.args[0]) if value.args else given.get("default", "")
-        bounds = ", ".join(f"{sign} {given[key]}" for key, sign in (("low", "≥"), ("high", "≤")) if key in given)
-        yield node.target.id, ast.unparse(node.annotation), default, bounds or "–", given.get("grid", "–")
+            defaults = {word.arg: ast.unparse(word.value) for word in value.keywords if word.arg}
+            default = ast.unparse(value.args[0]) if value.args else defaults.get("default", "")
+        bounds = ", ".join(f"{sign} {defaults[key]}" for key, sign in (("low", "≥"), ("high", "≤")) if key in defaults)
+        yield node.target.id, ast.unparse(node.annotation), default, bounds or "–", defaults.get("grid", "–")
 
 
 def highlighted(source: str) -> Markup:

@@ -55,11 +55,11 @@ def checked_board(
         raise type(error)(f"{error}; {number}: hierbench verify {root} says why") from None
     published = name if is_published(root.absolute().parent, root.absolute().name) else None
     file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
-    report.tables = check_tables(records, published, data_dir, of=name, file=file)
+    report.tables = check_tables(records, published, data_dir, name=name, file=file)
     return Opened(with_columns(board, columns, data_dir), report)
 
 
 def checked_records(dataset: str, root: Path, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Records, Report]:
     """Return the runs of a dataset as they were checked, and what was found of them; arguments as above."""
-    found = inspect(root, data_dir, dataset_name(dataset), metrics=metrics)
-    return found.records, Report(root, [run.record for run in found.runs], found.rows)
+    inspection = inspect(root, data_dir, dataset_name(dataset), metrics=metrics)
+    return inspection.records, Report(root, [run.record for run in inspection.runs], inspection.rows)

@@ -25,34 +25,38 @@ def check_targets(checks: Sequence[RunCheck]) -> None:
 
 def check_copies(checks: Sequence[RunCheck]) -> None:
     """Reject runs whose predictions are those of another seed of their row."""
-    tested = [one for one in checks if one.record.spec is not None and one.is_tested]
+    tested = [check for check in checks if check.record.spec is not None and check.is_tested]
     for row in groups(tested, lambda check: check.record.row):
-        for what, key in (
-            ("predictions", lambda one: one.record.digest_of(PREDICTIONS)),
+        for subject, key in (
+            ("predictions", lambda check: check.record.digest_of(PREDICTIONS)),
             ("ranked classes", _ranking_of),
         ):
             for copies in groups([check for check in row if key(check) is not None], key):
-                _check_copies(what, copies)
+                _check_copies(subject, copies)
 
 
 def _split_of(check: RunCheck) -> Hashable:
     """Return what decides which examples a run is tested on."""
-    how = None if check.record.spec is None else check.record.spec.evaluation
-    drops = how is not None and how.drop_last
-    return check.dataset.digest, check.dataset.name, how.drop_order if how is not None and drops else drops
+    evaluation = None if check.record.spec is None else check.record.spec.evaluation
+    drops = evaluation is not None and evaluation.drop_last
+    return (
+        check.dataset.digest,
+        check.dataset.name,
+        evaluation.drop_order if evaluation is not None and drops else drops,
+    )
 
 
 def _check_targets(group: Sequence[RunCheck]) -> None:
     """Compare the targets of all runs of one test split with each other and with what is known of that split."""
-    there = [check for check in group if check.targets is not None]
-    if not all(check.facts and check.facts.compared for check in there):
-        counts = Counter(check.targets for check in there)
+    with_targets = [check for check in group if check.targets is not None]
+    if not all(check.facts and check.facts.compared for check in with_targets):
+        counts = Counter(check.targets for check in with_targets)
         (usual, most), *others = counts.most_common()
         tied = bool(others) and others[0][1] == most
-        for check in there:
+        for check in with_targets:
             if len(counts) > 1 and (tied or check.targets != usual):
                 check.reject("its targets are not those of the other runs of the same data")
-    for check in there:
+    for check in with_targets:
         if check.facts is None or not check.facts.compared:
             _check_shipped(check)
 
@@ -62,11 +66,11 @@ def _check_shipped(check: RunCheck) -> None:
 
     Where none ships, or it is of a part of the data, nothing outside the folder vouches for them, and a note says so.
     """
-    how = None if check.record.spec is None else check.record.spec.evaluation
-    order = how.drop_order if how is not None and how.drop_last else ""
+    evaluation = None if check.record.spec is None else check.record.spec.evaluation
+    order = evaluation.drop_order if evaluation is not None and evaluation.drop_last else ""
     shipped, name = shipped_targets(), images_of(check.dataset.name)
-    own = shipped.get((name, order, check.dataset.digest))
-    num, digest = own or shipped.get((name, order, ""), (0, ""))
+    shipped_digest = shipped.get((name, order, check.dataset.digest))
+    num, digest = shipped_digest or shipped.get((name, order, ""), (0, ""))
     expected, data = expected_sizes(check.dataset.name), check.record.environment.get("data", {})
     splits = data.get("splits", {})
     if expected is not None and check.record.spec is not None:
@@ -78,8 +82,8 @@ def _check_shipped(check: RunCheck) -> None:
         if check.targets == digest:
             check.note(f"{TARGETS_KNOWN} the test split of {check.dataset.name}, whose digest ships")
             return
-        whole = splits.get("test") == expected.test if check.record.spec is not None else _num_of(check) == num
-        if whole or own is not None:
+        is_complete = splits.get("test") == expected.test if check.record.spec is not None else _num_of(check) == num
+        if is_complete or shipped_digest is not None:
             check.reject("its targets are not those of the dataset's test split, whose digest ships")
             return
     if check.facts is not None:
@@ -90,12 +94,12 @@ def _num_of(check: RunCheck) -> int:
     return 0 if check.facts is None else check.facts.num
 
 
-def _check_copies(what: str, copies: Sequence[RunCheck]) -> None:
+def _check_copies(subject: str, copies: Sequence[RunCheck]) -> None:
     """Reject runs of one row that have something in common which two seeds do not share by chance."""
     seeds = {check.record.job.seed for check in copies}
     for check in copies if len(seeds) > 1 else ():
         twin = next(seed for seed in sorted(seeds) if seed != check.record.job.seed)
-        check.reject(f"it has the same {what} as seed {twin}")
+        check.reject(f"it has the same {subject} as seed {twin}")
 
 
 def _ranking_of(check: RunCheck) -> Hashable:
@@ -126,10 +130,10 @@ def check_reranked(check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
 
 def _fits(check: RunCheck, base: RunCheck) -> bool:
     """Whether two runs share data, settings, type and seed, and the first base its learning rates."""
-    one, other = check.record.spec, base.record.spec
-    assert one is not None and other is not None
-    shared = (one.comparison, one.type, one.seed) == (other.comparison, other.type, other.seed)
-    return shared and (one.bases[0] != base.id or one.train.lr == other.train.lr)
+    spec, other = check.record.spec, base.record.spec
+    assert spec is not None and other is not None
+    shared = (spec.comparison, spec.type, spec.seed) == (other.comparison, other.type, other.seed)
+    return shared and (spec.bases[0] != base.id or spec.train.lr == other.train.lr)
 
 
 @lru_cache(maxsize=32)
@@ -146,14 +150,17 @@ def shipped_targets() -> dict[tuple[str, str, str], tuple[int, str]]:
     """
     splits = _read("test-splits")["split"]
     return {
-        (one["dataset"], one["drop_order"], one.get("data", "")): (one["examples"], one["sha256"]) for one in splits
+        (split["dataset"], split["drop_order"], split.get("data", "")): (split["examples"], split["sha256"])
+        for split in splits
     }
 
 
 @cache
 def shipped_trees() -> dict[tuple[str, str], str]:
     """Return {(dataset, distance): SHA-256 of its tree}."""
-    return {(name, distance): digest for distance, of in _read("trees").items() for name, digest in of.items()}
+    return {
+        (name, distance): digest for distance, digests in _read("trees").items() for name, digest in digests.items()
+    }
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: 
     check_targets(runs)
     check_copies(runs)
     rows = check_rows(records, records)
-    records = replace(records, found={run.id: run.record for run in runs}, apart=rejected_rows(rows))
+    records = replace(records, by_id={run.id: run.record for run in runs}, apart=rejected_rows(rows))
     return Checked(records, sorted(runs, key=_place_in_report), rows)
 
 
@@ -90,10 +90,10 @@ class _Checks:
         try:
             return self.trees.of(data)
         except UserError as error:
-            known = shipped_trees().get((images_of(data.name), data.distance), data.hierarchy)
-            if data.hierarchy != known:
-                given, own = data.hierarchy[:12], known[:12]
-                check.reject(f"its tree {given} is not that of {data.name}, whose digest ships: {own}")
+            digest = shipped_trees().get((images_of(data.name), data.distance), data.hierarchy)
+            if data.hierarchy != digest:
+                recorded, shipped = data.hierarchy[:12], digest[:12]
+                check.reject(f"its tree {recorded} is not that of {data.name}, whose digest ships: {shipped}")
             if data not in self._beside:
                 self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
             if self._beside[data] is None:
@@ -102,9 +102,9 @@ class _Checks:
 
 
 def _check_further(
-    check: RunCheck, records: Records, tree: Hierarchy, asked: Collection[str] | None, ranks: Ranks | None
+    check: RunCheck, records: Records, tree: Hierarchy, names: Collection[str] | None, ranks: Ranks | None
 ) -> None:
-    """Compute metrics kept with a run again, those that are `asked` for or all, and reject the run if one differs.
+    """Compute metrics kept with a run again, those that are `names` for or all, and reject the run if one differs.
 
     Of compact predictions these are the metrics that follow from `ranks`; the others are claimed, as
     `hierbench.leaderboard.measured.claimed_in` says.
@@ -112,7 +112,7 @@ def _check_further(
     if check.rejected or (ranks is None and not check.record.has_predictions):
         return
     kept = published_values(check.record, records)
-    check.unchecked = sorted(kept.keys() - asked) if asked is not None else []
+    check.unchecked = sorted(kept.keys() - names) if names is not None else []
     compared = [name for name in kept if name not in check.unchecked]
     if not check.record.has_predictions:
         compared = [name for name in compared if follows_from_ranks(name)]

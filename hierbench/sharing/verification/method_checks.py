@@ -15,11 +15,11 @@ def check_method(check: RunCheck, methods: InstalledMethods) -> None:
     spec = check.record.spec
     assert spec is not None
     kept = _check_kept_file(check)
-    found, installed = methods.that_ran(spec), methods.installed(spec.method.name)
-    if found is not None:
-        if check.record.result["title"] != found.cls.title:
-            own = check.record.result["title"]
-            check.reject(f"metrics.json is titled {own!r}, and {found.name} is {found.cls.title!r}")
+    method, installed = methods.that_ran(spec), methods.installed(spec.method.name)
+    if method is not None:
+        if check.record.result["title"] != method.cls.title:
+            title = check.record.result["title"]
+            check.reject(f"metrics.json is titled {title!r}, and {method.name} is {method.cls.title!r}")
     elif installed is not None and not kept:
         check.note(
             f"other code: {spec.method.name} ran with code {spec.method.code[:12]}, and the installed file has "

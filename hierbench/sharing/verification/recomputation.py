@@ -57,19 +57,19 @@ class Targets:
         rows = None if spec is None else spec.evaluation
         key = (data, None if rows is None else (rows.drop_last, rows.drop_order))
         if key not in self._known:
-            prepared, found = self._find(data), None
+            prepared, targets = self._find(data), None
             if prepared is not None and prepared.digest == data.digest:
                 _, labels = prepared.arrays("test")
-                found = labels if spec is None else labels[evaluated_rows(labels, "test", spec)]
-            self._known[key] = found
+                targets = labels if spec is None else labels[evaluated_rows(labels, "test", spec)]
+            self._known[key] = targets
         return self._known[key]
 
     def with_digest(self, check: RunCheck, digest: str) -> IntArray | None:
         """Return the targets [N] that have a digest: of prepared data, or those kept beside the records; or None."""
-        found = self.of(check)
-        if found is None and os.path.lexists(self.folder / compact.TARGETS):
-            found = compact.read_targets(self.folder)
-        return found if found is not None and compact.digest_of_targets(found) == digest else None
+        targets = self.of(check)
+        if targets is None and os.path.lexists(self.folder / compact.TARGETS):
+            targets = compact.read_targets(self.folder)
+        return targets if targets is not None and compact.digest_of_targets(targets) == digest else None
 
     def _find(self, data: DatasetSpec) -> Prepared | None:
         if data not in self._prepared:
@@ -80,25 +80,25 @@ class Targets:
         return self._prepared[data]
 
 
-def recompute(check: RunCheck, tree: Hierarchy, known: Targets) -> Ranks | None:
+def recompute(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks | None:
     """Compute a run's metrics from its predictions, and compare; the verdict is "recomputed" if they agree.
 
     Returns:
         what they were computed from, None where there is nothing.
     """
     try:
-        found = _ranked(check, tree, known)
-        if found is None:
+        ranks = _ranked(check, tree, known_targets)
+        if ranks is None:
             return None
-        ranked, targets = found
+        ranked, targets = ranks
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
-        given = known.of(check)
-        check.facts = _facts(ranked, targets, compared=given is not None)
+        expected = known_targets.of(check)
+        check.facts = _facts(ranked, targets, compared=expected is not None)
         check.targets = check.facts.targets
     except (OSError, ValueError) as error:
         check.reject(f"predictions cannot be read: {error}")
         return None
-    if given is not None and not np.array_equal(given, targets):
+    if expected is not None and not np.array_equal(expected, targets):
         check.reject(OTHER_TARGETS)
     recorded = check.record.result["test"]
     for name in sorted({*metrics, *recorded}):
@@ -117,7 +117,7 @@ def recompute(check: RunCheck, tree: Hierarchy, known: Targets) -> Ranks | None:
         check.reject(f"it predicts {len(targets)} examples, and its environment has {recorded_num} test images")
     if not check.rejected:
         check.confirm(State.RECOMPUTED)
-    return found
+    return ranks
 
 
 def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree: Hierarchy) -> None:
@@ -125,14 +125,17 @@ def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree:
     recorded = check.record.result.get("intervals", {})
     ks = [k for k in usable_ks(DEFAULT_KS, tree.num_classes) if k <= ranked.shape[1]]
     again = bootstrap_intervals(contributions(ranked, targets, tree, ks), ks, RESAMPLES) if recorded else {}
-    for name, own in again.items():
-        ends, room = recorded.get(name, [None, None]), NOISE * (own[1] - own[0])  # NaN without mistakes
-        if any(end is None or abs(end - there) > room for end, there in zip(ends, own, strict=True)) and room == room:
-            about = f"about [{own[0]:.6g}, {own[1]:.6g}] by its predictions"
+    for name, recomputed in again.items():
+        ends, room = recorded.get(name, [None, None]), NOISE * (recomputed[1] - recomputed[0])  # NaN without mistakes
+        if (
+            any(end is None or abs(end - end_again) > room for end, end_again in zip(ends, recomputed, strict=True))
+            and room == room
+        ):
+            about = f"about [{recomputed[0]:.6g}, {recomputed[1]:.6g}] by its predictions"
             check.reject(f"the interval of {name} is {ends} in metrics.json, and {about}")
 
 
-def _ranked(check: RunCheck, tree: Hierarchy, known: Targets) -> Ranks | None:
+def _ranked(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks | None:
     """Return ranked classes [N, k] and targets [N], from whichever form of the predictions is here, or None."""
     packed = _packed(check) if os.path.lexists(check.record.folder / compact.FILE) else None
     if check.record.has_predictions:
@@ -148,17 +151,17 @@ def _ranked(check: RunCheck, tree: Hierarchy, known: Targets) -> Ranks | None:
         return None
     if packed.num_classes != tree.num_classes:
         raise ValueError(f"{compact.FILE} is of {packed.num_classes} classes, the tree has {tree.num_classes}")
-    found = known.with_digest(check, packed.targets)
-    if found is None:
+    targets_with_digest = known_targets.with_digest(check, packed.targets)
+    if targets_with_digest is None:
         check.targets = packed.targets
-        if known.of(check) is not None:
+        if known_targets.of(check) is not None:
             check.reject(OTHER_TARGETS)
             return None
         check.note(
             f"not computed from {compact.FILE}: no targets with its digest, neither in {compact.TARGETS} nor prepared"
         )
         return None
-    return packed.ranked, _known(found, len(packed.ranked), tree)
+    return packed.ranked, _known(targets_with_digest, len(packed.ranked), tree)
 
 
 def _packed(check: RunCheck) -> compact.Compact:

@@ -73,9 +73,9 @@ class GivenTable(Received):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return a table; a UserError if the file cannot be read, is no table or has an unknown metric."""
-        found = super().read(path)
-        _ = found.shown(), *map(column_of, found.further)
-        return found
+        table = super().read(path)
+        _ = table.shown(), *map(column_of, table.further)
+        return table
 
     @property
     def further(self) -> list[str]:
@@ -99,7 +99,7 @@ def protocol_of(name: str) -> Protocol | None:
 
 
 def check_tables(
-    records: Records, dataset: str | None, data_dir: Path, of: str | None = None, file: str = ""
+    records: Records, dataset: str | None, data_dir: Path, name: str | None = None, file: str = ""
 ) -> list[Finding]:
     """Return a finding per table.
 
@@ -107,34 +107,34 @@ def check_tables(
         records: of the folder, as they were checked.
         dataset: whose published table is beside the folder, None for a runs folder.
         data_dir: prepared data, of the trees.
-        of: of a runs folder, only tables of this dataset.
+        name: of a runs folder, only tables of this dataset.
         file: of a user's dataset, where it was given: the recipe that its tables quote.
     """
     if dataset is not None:
         table = records.root.absolute().parent / f"{dataset}.json"
         return [check_table(table, records, data_dir, file, published=True)]
-    found = [path for path in sorted(records.root.glob("leaderboard-*.json")) if _is_table(path, of)]
-    return [check_table(path, records, data_dir, file) for path in found] + _without_values(records.root, of)
+    files = [path for path in sorted(records.root.glob("leaderboard-*.json")) if _is_table(path, name)]
+    return [check_table(path, records, data_dir, file) for path in files] + _without_values(records.root, name)
 
 
-def _without_values(folder: Path, of: str | None) -> list[Finding]:
+def _without_values(folder: Path, name: str | None) -> list[Finding]:
     """Return a finding for each .md in a runs folder that lacks its .json, which alone names the runs."""
-    names = "leaderboard-*.md" if of is None else f"leaderboard-{glob.escape(of)}.md"
+    names = "leaderboard-*.md" if name is None else f"leaderboard-{glob.escape(name)}.md"
     pages = [path for path in sorted(folder.glob(names)) if not os.path.lexists(path.with_suffix(".json"))]
-    said = "is missing, and the .md was compared with nothing"
-    return [Finding(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {said}"]) for page in pages]
+    problem = "is missing, and the .md was compared with nothing"
+    return [Finding(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {problem}"]) for page in pages]
 
 
 def metrics_shown(folder: Path, dataset: str | None) -> set[str]:
     """Return the metrics beyond the paper's that a published table, or the tables in a runs folder, have."""
-    there = folder.glob("leaderboard-*.json") if dataset is None else [folder.absolute().parent / f"{dataset}.json"]
-    return {name for path in there if (given := GivenTable.if_readable(path)) for name in given.further}
+    files = folder.glob("leaderboard-*.json") if dataset is None else [folder.absolute().parent / f"{dataset}.json"]
+    return {name for path in files if (table := GivenTable.if_readable(path)) for name in table.further}
 
 
-def _is_table(path: Path, of: str | None) -> bool:
+def _is_table(path: Path, name: str | None) -> bool:
     """Whether a file is a table of runs, or cannot be read; it may be one beside the paper's."""
-    given = GivenTable.if_readable(path)
-    return not path.is_symlink() if given is None else given.ids is not None and of in (None, given.dataset)
+    table = GivenTable.if_readable(path)
+    return not path.is_symlink() if table is None else table.ids is not None and name in (None, table.dataset)
 
 
 def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *, published: bool = False) -> Finding:
@@ -145,26 +145,26 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     """
     finding = Finding(str(path.with_suffix("")))
     try:
-        given = GivenTable.read(path)
-        if (ids := given.ids) is None:
+        given_table = GivenTable.read(path)
+        if (ids := given_table.ids) is None:
             raise UserError("its rows do not name their runs")
         for run_id in ids:
             if run_id not in records or not records[run_id].content:
                 finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
         if finding.rejected:
             return finding
-        known, protocol = _with_rejected(records), protocol_of(given.protocol) if published else None
-        board = Board.of(file or given.dataset, known, None if published else ids, protocol)
-        content = given.content
-        if values_are_kept(board, columns := given.shown()):
+        all_records, protocol = _with_rejected(records), protocol_of(given_table.protocol) if published else None
+        board = Board.of(file or given_table.dataset, all_records, None if published else ids, protocol)
+        content = given_table.content
+        if values_are_kept(board, columns := given_table.shown()):
             board = board if columns == PAPER else with_columns(board, columns, data_dir)
         else:
             finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
-            content = _without(content, given.further)
+            content = _without(content, given_table.further)
     except UserError as error:
         finding.reject(f"it cannot be made again from its records: {error}")
         return finding
-    board = _as_claimed(given, board, finding, published=published)
+    board = _as_claimed(given_table, board, finding, published=published)
     _check_runs(board, finding, published=published)
     made = parse_json_object(board.render("json"))
     if records.notes:  # requests are ignored, which alone say how long hyperparameters were searched for
@@ -181,7 +181,7 @@ def _check_runs(board: Board, finding: Finding, *, published: bool) -> None:
     A published one has all the finished runs that are beside it, and none that is planned and not finished.
     """
     shown = {run_id for row in board.rows for run_id in row.runs}
-    known = set(board.records.with_bases(shown))
+    run_ids = set(board.records.with_bases(shown))
     last: dict[str, int] = {}
     for record in map(board.records.get, shown):
         if record is not None and record.spec is not None:
@@ -191,7 +191,7 @@ def _check_runs(board: Board, finding: Finding, *, published: bool) -> None:
             continue
         if published and record.state == "unfinished":
             finding.reject(f"the run {record.id[:12]} ({record.label}) is planned and not finished")
-        elif record.done and record.id not in known and (published or record.job.seed < last.get(record.row, 0)):
+        elif record.done and record.id not in run_ids and (published or record.job.seed < last.get(record.row, 0)):
             finding.reject(f"the finished run {record.id[:12]} ({record.label}) is in no row")
 
 
@@ -204,11 +204,11 @@ def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
 
 def _with_rejected(records: Records) -> Records:
     """Return the records with those that are rejected as finished ones: a table's values are compared all the same."""
-    found = {
+    states = {
         run.id: replace(run, state=State.RECORDED) if run.state == State.REJECTED and run.result else run
         for run in records
     }
-    return replace(records, found=found)
+    return replace(records, by_id=states)
 
 
 def _note_pages(path: Path, board: Board, finding: Finding) -> None:
@@ -220,8 +220,12 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
             if suffix == ".md":
                 finding.note(f"{page.name} is missing")
         elif (text := _text_of(page)) != (made := _page_of(board, table, format, path.parent)):
-            own = _settings_in(made)
-            untrue = [one for one in _settings_in(text) if one not in own and not one.startswith(OF_RECIPE)]
+            own_settings = _settings_in(made)
+            untrue = [
+                setting
+                for setting in _settings_in(text)
+                if setting not in own_settings and not setting.startswith(OF_RECIPE)
+            ]
             if untrue:
                 finding.note(f"{page.name} says other settings than the records: {'; '.join(untrue)}")
             else:
@@ -234,8 +238,8 @@ def _page_of(board: Board, table: Table, format: Format, folder: Path) -> str:
 
 def _settings_in(text: str | None) -> list[str]:
     """Return the parts of the sentence of a page that says how its runs were trained."""
-    found = re.search(r"Settings: (.*?)\.?(?= Evidence: |$)", text or "", re.MULTILINE)
-    return found[1].split("; ") if found else []
+    match = re.search(r"Settings: (.*?)\.?(?= Evidence: |$)", text or "", re.MULTILINE)
+    return match[1].split("; ") if match else []
 
 
 def _text_of(page: Path) -> str | None:
@@ -249,18 +253,18 @@ def _strength(state: State | None) -> int:
     return len(ORDER) if state is None else ORDER.index(state)
 
 
-def _as_claimed(given: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
+def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
     """Return a board with the verdicts that a table claims, and so ranked, after noting where what is here shows less.
 
     Whoever made it may have had predictions, or have trained runs again.
     """
-    claims: dict[object, State | None] = {row.runs: NAMED.get(row.verdict) for row in given.rows}
+    claims: dict[object, State | None] = {row.runs: NAMED.get(row.verdict) for row in given_table.rows}
     claims |= {tuple(row.runs): row.state for row in board.rows if row.state == State.REJECTED}
     rows = [replace(row, state=claims.get(tuple(row.runs), row.state)) for row in board.rows]
     less = [
         row.title
-        for row, here in zip(rows, board.rows, strict=True)
-        if _strength(here.state) > _strength(row.state) or here.state == State.CLAIMED != row.state
+        for row, made_row in zip(rows, board.rows, strict=True)
+        if _strength(made_row.state) > _strength(row.state) or made_row.state == State.CLAIMED != row.state
     ]
     if less and published:
         finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
@@ -269,20 +273,20 @@ def _as_claimed(given: GivenTable, board: Board, finding: Finding, *, published:
     return replace(board, rows=ranked, seeds=seeds)
 
 
-def _compare_rows(given: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
+def _compare_rows(given_table: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
     """Reject a .json whose values are not those of the records, with the columns that it names."""
-    for name in sorted((given.keys() | made.keys()) - {"rows", "columns"}):
-        if given.get(name) != made.get(name):
-            finding.reject(f"{name} is {given.get(name)!r}, the records give {made.get(name)!r}")
-    left = {tuple(row["runs"]): row for row in made["rows"]}
-    for row in given["rows"]:
+    for name in sorted((given_table.keys() | made.keys()) - {"rows", "columns"}):
+        if given_table.get(name) != made.get(name):
+            finding.reject(f"{name} is {given_table.get(name)!r}, the records give {made.get(name)!r}")
+    unmatched = {tuple(row["runs"]): row for row in made["rows"]}
+    for row in given_table["rows"]:
         label = f"{row.get('title')} {row.get('type')}"
-        own = left.pop(tuple(row["runs"]), None)
-        if own is None:
+        made_row = unmatched.pop(tuple(row["runs"]), None)
+        if made_row is None:
             finding.reject(f"the row {label} is of runs that no row of the records has together")
-        elif difference := _difference(row, own):
+        elif difference := _difference(row, made_row):
             finding.reject(f"the row {label}: {difference}")
-    for row in left.values():
+    for row in unmatched.values():
         finding.reject(f"the row {row['title']} {row['type']}, which the records have, is missing")
 
 
@@ -293,15 +297,15 @@ def _without(content: Any, names: Collection[str]) -> Any:
     return [_without(value, names) for value in content] if isinstance(content, list) else content
 
 
-def _difference(given: Any, made: Any, place: str = "") -> str:
+def _difference(given_value: Any, made: Any, place: str = "") -> str:
     """Return the first place where two values differ, "" if none."""
-    if isinstance(given, dict) and isinstance(made, dict):
-        for name in sorted(given.keys() | made.keys()):
-            if found := _difference(given.get(name), made.get(name), f"{place} {name}".strip()):
-                return found
+    if isinstance(given_value, dict) and isinstance(made, dict):
+        for name in sorted(given_value.keys() | made.keys()):
+            if difference := _difference(given_value.get(name), made.get(name), f"{place} {name}".strip()):
+                return difference
         return ""
-    if isinstance(given, list) and isinstance(made, list) and len(given) == len(made):
-        return next(filter(None, map(_difference, given, made, [place] * len(given))), "")
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (given, made))
-    same = math.isclose(given, made, rel_tol=CLOSE, abs_tol=CLOSE) if numbers else given == made
-    return "" if same else f"{place} is {given!r}, the records give {made!r}"
+    if isinstance(given_value, list) and isinstance(made, list) and len(given_value) == len(made):
+        return next(filter(None, map(_difference, given_value, made, [place] * len(given_value))), "")
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (given_value, made))
+    same = math.isclose(given_value, made, rel_tol=CLOSE, abs_tol=CLOSE) if numbers else given_value == made
+    return "" if same else f"{place} is {given_value!r}, the records give {made!r}"

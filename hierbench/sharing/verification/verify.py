@@ -69,9 +69,9 @@ def _verify(
 
         train_again(runs, retrain, data_dir, device, weights)
     report = Report(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
-    if left := {name for run in runs for name in run.unchecked}:
+    if unchecked := {name for run in runs for name in run.unchecked}:
         report.notes.append(
-            f"Not computed again: {len(left)} metrics that are kept with runs and that no table here shows; "
+            f"Not computed again: {len(unchecked)} metrics that are kept with runs and that no table here shows; "
             "--all-metrics computes them"
         )
     report.tables = check_tables(checked.records, dataset, data_dir)

@@ -78,11 +78,13 @@ class Line(NamedTuple):
 
 def line_of(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None:
     """Return a quantity of a frame's curves, None where there is no curve."""
-    own = [curve for curve in curves if curve.frame == frame]
-    if not own:
+    of_frame = [curve for curve in curves if curve.frame == frame]
+    if not of_frame:
         return None
-    values = [[getattr(point, quantity) for point in points] for points in zip(*(c.points for c in own), strict=True)]
-    epochs = [point.epoch for point in own[0].points]
+    values = [
+        [getattr(point, quantity) for point in points] for points in zip(*(c.points for c in of_frame), strict=True)
+    ]
+    epochs = [point.epoch for point in of_frame[0].points]
     return Line(epochs, list(map(fmean, values)), list(map(min, values)), list(map(max, values)))
 
 
@@ -98,12 +100,12 @@ def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:
                 names, means = (Text(frame.title), Text(title)), (Number(first, ".4f"), Number(last, ".4f"))
                 rows.append(TableLine([*names, *means, change]))
     ends = [f"Epoch {epoch}" for epoch in (*epochs[:1], *epochs[-1:])]
-    how, seeds = recipe.collapse, len({curve.seed for curve in curves})
-    what = "|cos - ideal|" if how.deviation == "absolute" else "cos - ideal"
-    form = "norm" if how.self_duality == "norm" else "squared norm"
+    settings, seeds = recipe.collapse, len({curve.seed for curve in curves})
+    deviation = "|cos - ideal|" if settings.deviation == "absolute" else "cos - ideal"
+    form = "norm" if settings.self_duality == "norm" else "squared norm"
     about = (
         f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
-        f"angular collapse: mean of |cos - ideal|, std of {what}; self-duality: {form}"
+        f"angular collapse: mean of |cos - ideal|, std of {deviation}; self-duality: {form}"
     )
     return Table(
         f"{recipe.title}, collapse",

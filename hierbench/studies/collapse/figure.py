@@ -54,7 +54,7 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
 def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str], title: str, label: str) -> None:
     """Draw one row of the figure; `quantities` by what they are of, `label` of the vertical axis."""
     for frame in FRAMES:
-        for what, quantity in quantities.items():
+        for subject, quantity in quantities.items():
             line = line_of(curves, frame, quantity)
             if line is None:
                 continue
@@ -66,12 +66,12 @@ def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str],
                 line.epochs,
                 line.mean,
                 color=colour,
-                linestyle=DASHES[what],
+                linestyle=DASHES[subject],
                 marker=MARKERS[frame.name],
-                markerfacecolor=colour if what != "classifiers" else "white",
+                markerfacecolor=colour if subject != "classifiers" else "white",
                 markersize=3.5,
                 markevery=list(marked)[::-1],
-                label=f"{frame.title}, {what}",
+                label=f"{frame.title}, {subject}",
             )
     axes.set_title(title, loc="left")
     axes.set_ylabel(label)

@@ -53,13 +53,13 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
             report(seen / len(split))
 
     num_classes = model.method.hierarchy.num_classes
-    found = metrics.class_means(features(), num_classes)
+    statistics = metrics.class_means(features(), num_classes)
     ideal: Tensor | float
     if frame.name == "ETF":
-        means, weights = found.centred, model.method.get_parameter("classifier.weight").detach()
+        means, weights = statistics.centred, model.method.get_parameter("classifier.weight").detach()
         ideal = metrics.etf_similarity(num_classes)
     else:
-        means, weights = found.means, model.method.get_buffer("frame")
+        means, weights = statistics.means, model.method.get_buffer("frame")
         ideal = cast(Any, model.method).similarity(torch.arange(num_classes, device=weights.device))
     weights = weights.to(means.device)
 
@@ -78,10 +78,10 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
 def measured_before(run: Run, epoch: int) -> Measured | None:
     """Return what was measured of a snapshot, None if it was not, or by another version, or the file is damaged."""
     try:
-        found: Measured = read_json_object(measured_file(run, epoch))
+        measured: Measured = read_json_object(measured_file(run, epoch))
     except (OSError, ValueError):
         return None
-    return found if found.get("version") == VERSION else None
+    return measured if measured.get("version") == VERSION else None
 
 
 def to_measure(job: Job, run: Run, every: int) -> list[int]:
@@ -110,13 +110,17 @@ def measure_run(
         write_json(measured_file(run, epoch), content)
 
 
-def read_curve(job: Job, run: Run, frame: Frame, every: int, how: Collapse) -> Curve:
+def read_curve(job: Job, run: Run, frame: Frame, every: int, settings: Collapse) -> Curve:
     """Return the curve of a run whose snapshots are measured, with the quantities that the switches choose."""
     points = []
     for epoch in kept_epochs(every, job.spec.train.epochs):
-        found = measured_before(run, epoch)
-        assert found is not None, epoch
-        values = [number for what in ANGLES for number in (found[what]["mean"], found[what]["std"][how.deviation])]
-        values.append(found["self_duality"][how.self_duality])
+        measured = measured_before(run, epoch)
+        assert measured is not None, epoch
+        values = [
+            number
+            for angle in ANGLES
+            for number in (measured[angle]["mean"], measured[angle]["std"][settings.deviation])
+        ]
+        values.append(measured["self_duality"][settings.self_duality])
         points.append(Point(epoch, *(math.nan if value is None else value for value in values)))  # JSON has no NaN
     return Curve(frame, job.spec.seed, job.id, tuple(points))

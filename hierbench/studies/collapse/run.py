@@ -21,7 +21,7 @@ from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.models.libraries.lookup import cached_backbone
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.reading import read_record
 from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, curves_table
@@ -88,13 +88,13 @@ class CollapseStudy(Study):
         self.jobs = [(frame, job) for jobs in of_seeds for frame, job in zip(FRAMES, jobs, strict=True)]
         return [job for _, job in self.jobs]
 
-    def states(self, session: Session, plan: Sequence[Job]) -> dict[str, State]:
+    def states(self, session: Session, plan: Sequence[Job]) -> dict[str, JobState]:
         """Return what will happen to each job: one without its snapshots is trained again."""
         runs = {job.id: session.store.run(job.id) for job in plan}
         epochs = session.recipe.train.epochs
         return {id_: "cached" if is_complete(run, self.snapshots, epochs) else "train" for id_, run in runs.items()}
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job."""
         seeds = range(session.num_seeds)
         lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
@@ -102,16 +102,16 @@ class CollapseStudy(Study):
 
     def _models(self) -> dict[tuple[FeatureType, str], int]:
         """Count the parameters of both models."""
-        found = dict[tuple[FeatureType, str], int]()
+        counts = dict[tuple[FeatureType, str], int]()
         for frame in reversed(FRAMES):  # ETF first
-            found |= parameters_of(self.recipes[frame], [self.methods[frame]], [frame.type])
-        return found
+            counts |= parameters_of(self.recipes[frame], [self.methods[frame]], [frame.type])
+        return counts
 
     def title(self, session: Session) -> str:
         """Return "collapse"."""
         return "collapse"
 
-    def asked(
+    def request_details(
         self, session: Session, plan: Sequence[Job]
     ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
         """Return the number of epochs between snapshots, and the jobs."""
@@ -141,7 +141,7 @@ class CollapseStudy(Study):
             mirror.attach(data.with_suffix(".png") if self.curves else data)
         return table if self.curves else None
 
-    def said(self, session: Session) -> list[str]:
+    def closing_lines(self, session: Session) -> list[str]:
         """Return where figure and data are."""
         place = f"{session.options.runs.parent}/collapse-{session.recipe.dataset}"
         return [f"\nfigure and data: {place}.png, .svg, .csv and .json"] if self.curves else []

@@ -150,16 +150,16 @@ def options_of(
     request: Request, dataset: str, num_seeds: int, specs: Mapping[str, Spec], method_files: Mapping[str, Path]
 ) -> Options:
     """Return what a comparison was asked for, of one row alone; what was tuned then is set."""
-    asked, names = request.options, list(dict.fromkeys(spec.method.name for spec in specs.values()))
+    recorded_options, names = request.options, list(dict.fromkeys(spec.method.name for spec in specs.values()))
     spec = next(iter(specs.values()))
     methods = [str(method_files.get(name, name)) for name in names if name == names[0] or name in method_files]
-    overrides = [text for text in asked.get("overrides", ()) if {*methods_set(text)} <= {*names, "all"}]
+    overrides = [text for text in recorded_options.get("overrides", ()) if {*methods_set(text)} <= {*names, "all"}]
     for name in names:
-        for key, value in asked.get("tuned", {}).get(f"{name}:{spec.type}", {}).items():
+        for key, value in recorded_options.get("tuned", {}).get(f"{name}:{spec.type}", {}).items():
             overrides.append(override_of(f"methods.{name}.{key}", value))
     if load_recipe(dataset, overrides, spec.protocol).train.precision == "auto":
         overrides.append(override_of("train.precision", spec.train.precision))  # as it was on the machine that ran it
-    weights = Path(asked["weights"]) if "weights" in asked else None
+    weights = Path(recorded_options["weights"]) if "weights" in recorded_options else None
     return Options(dataset, ",".join(methods), spec.type, num_seeds, overrides, spec.protocol, weights=weights)
 
 
@@ -181,9 +181,9 @@ def check_plan(plan: Sequence[Job], specs: Mapping[str, Spec]) -> None:
         other = next((job.spec for job in plan if job.spec.label == spec.label), None)
         if other is None:
             raise UserError(f"its request does not plan {spec.label} here")
-        here, recorded = (dict(flatten(one.content())) for one in (other, spec))
-        keys = different_keys(recorded, here) or ["base"]
-        differ = "; ".join(f"{key} was {recorded.get(key)} and is {here.get(key)} here" for key in keys[:3])
+        planned_here, recorded = (dict(flatten(settings.content())) for settings in (other, spec))
+        keys = different_keys(recorded, planned_here) or ["base"]
+        differ = "; ".join(f"{key} was {recorded.get(key)} and is {planned_here.get(key)} here" for key in keys[:3])
         raise UserError(f"its request plans another run in place of {spec.label}: {differ}")
 
 
@@ -207,7 +207,7 @@ def repeat(row: RecordedRow, runs: Path | None, again: dict[str, Any]) -> tuple[
     folder, agree = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs, False
     try:
         shown = carry_out(Reproduction(row), replace(row.options, mlflow="off", runs=folder, **again))
-        for line in shown.said:
+        for line in shown.lines:
             say(line)
         repetitions = {seed: compare_runs(run, read_record(folder / run.id)) for seed, run in row.runs.items()}
         agree = all(repetition.agrees for repetition in repetitions.values())
@@ -228,9 +228,9 @@ class Reproduction(Comparison):
 
     def plan(self, session: Session) -> list[Job]:
         """Return the jobs of the row; a UserError where data, weights or code are not those of the record."""
-        here, recorded = session.inputs.digest, next(iter(self.row.specs.values())).weights
-        if here != recorded:
-            names = ("none" if digest is None else digest[:12] for digest in (here, recorded))
+        digest, recorded = session.inputs.digest, next(iter(self.row.specs.values())).weights
+        if digest != recorded:
+            names = ("none" if digest is None else digest[:12] for digest in (digest, recorded))
             raise UserError(
                 "the weights here are {} (SHA-256), and the record's {}: give --weights FILE".format(*names)
             )

@@ -27,14 +27,14 @@ KEYS: tuple[Callable[[str], str], ...] = (
 )
 
 
-def order_of(ids: Sequence[str], known: Sequence[str], where: str, of: str) -> IntArray:
+def order_of(ids: Sequence[str], known_ids: Sequence[str], where: str, subject: str) -> IntArray:
     """Return [N], for each known example the row that predicts it.
 
     Args:
         ids: names of a file's rows.
-        known: names of the examples.
+        known_ids: names of the examples.
         where: the file's name, which begins errors.
-        of: whose examples they are, for errors.
+        subject: whose examples they are, for errors.
 
     Raises:
         UserError: a name is there twice, unknown or missing.
@@ -42,80 +42,94 @@ def order_of(ids: Sequence[str], known: Sequence[str], where: str, of: str) -> I
     if len(set(ids)) < len(ids):
         (twice, _), *_ = Counter(ids).most_common(1)
         raise UserError(f"{where}: {len(ids) - len(set(ids)):,} ids are there twice: {twice[:80]!r}")
-    best: tuple[list[str], list[str]] = list(ids), list(known)
+    best: tuple[list[str], list[str]] = list(ids), list(known_ids)
     for key in KEYS:
-        rows, wanted = list(map(key, ids)), list(map(key, known))
-        if len(set(wanted)) == len(wanted) and len(set(rows)) == len(rows):
+        rows, wanted_keys = list(map(key, ids)), list(map(key, known_ids))
+        if len(set(wanted_keys)) == len(wanted_keys) and len(set(rows)) == len(rows):
             place = {name: row for row, name in enumerate(rows)}
-            if len(rows) == len(wanted) and all(name in place for name in wanted):
-                return np.array([place[name] for name in wanted], dtype=np.int64)
-            if len(place.keys() & set(wanted)) > len(set(best[0]) & set(best[1])):
-                best = rows, wanted
-    rows, wanted = best
+            if len(rows) == len(wanted_keys) and all(name in place for name in wanted_keys):
+                return np.array([place[name] for name in wanted_keys], dtype=np.int64)
+            if len(place.keys() & set(wanted_keys)) > len(set(best[0]) & set(best[1])):
+                best = rows, wanted_keys
+    rows, wanted_keys = best
     problems = []
-    sides = ((known, wanted, set(rows), "missing"), (ids, rows, set(wanted), f"not of {of}"))
-    for names, keys, others, what in sides:
+    sides = ((known_ids, wanted_keys, set(rows), "missing"), (ids, rows, set(wanted_keys), f"not of {subject}"))
+    for names, keys, others, side in sides:
         if odd := [name for name, key in zip(names, keys, strict=True) if key not in others]:
             shown = ", ".join(name[:80] for name in odd[:SHOWN])
-            problems.append(f"{len(odd):,} of {len(names):,} ids are {what}: {shown}" + ", ..." * (len(odd) > SHOWN))
+            problems.append(f"{len(odd):,} of {len(names):,} ids are {side}: {shown}" + ", ..." * (len(odd) > SHOWN))
     raise UserError(f"{where}: {'; '.join(problems)}")
 
 
-def with_targets(found: Predictions, extra: tuple[IntArray, list[str] | None] | None, where: str) -> Predictions:
+def with_targets(predictions: Predictions, extra: tuple[IntArray, list[str] | None] | None, where: str) -> Predictions:
     """Return predictions with the targets of another file, by ids where both have them.
 
     Raises:
         UserError: they do not fit, or contradict those of the predictions.
     """
     if extra is None:
-        return found
+        return predictions
     targets, ids = extra
-    if len(targets) != found.num_examples:
-        raise UserError(f"{where} has {len(targets):,} targets, {found.where} {found.num_examples:,} predictions")
-    if ids is not None and found.ids is not None:
-        targets = targets[order_of(ids, found.ids, where, found.where)]
-    if found.targets is not None:
-        _compare(found.targets, targets, found.where, where)
-    return replace(found, targets=targets)
+    if len(targets) != predictions.num_examples:
+        raise UserError(
+            f"{where} has {len(targets):,} targets, {predictions.where} {predictions.num_examples:,} predictions"
+        )
+    if ids is not None and predictions.ids is not None:
+        targets = targets[order_of(ids, predictions.ids, where, predictions.where)]
+    if predictions.targets is not None:
+        _compare(predictions.targets, targets, predictions.where, where)
+    return replace(predictions, targets=targets)
 
 
-def of_dataset(found: Predictions, prepared: Prepared, split: str) -> tuple[Predictions, str]:
+def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tuple[Predictions, str]:
     """Return predictions in the order of a prepared split, with its targets, and a note on what could not be checked.
 
     Raises:
         UserError: they are of other examples, or their targets are not those of the dataset.
     """
     _, truth = prepared.arrays(split)
-    name, known = prepared.folder.name, prepared.ids(split)
+    name, known_ids = prepared.folder.name, prepared.ids(split)
     numbers = [str(row) for row in range(len(truth))]
-    if found.num_examples != len(truth):
+    if predictions.num_examples != len(truth):
         sizes = {other: prepared.size(other) for other in SPLITS}
-        like = next((f"; that is the size of {other}" for other in SPLITS if sizes[other] == found.num_examples), "")
-        raise UserError(
-            f"{found.where} has {found.num_examples:,} predictions, {name} has {len(truth):,} {split} images{like}"
+        like = next(
+            (f"; that is the size of {other}" for other in SPLITS if sizes[other] == predictions.num_examples), ""
         )
-    note = ""
-    if found.ids is not None:
-        if set(found.ids) == set(numbers):
-            known = numbers
-        if known is not None:
-            order = order_of(found.ids, known, found.where, f"{name}'s {split} images")
+        raise UserError(
+            f"{predictions.where} has {predictions.num_examples:,} predictions, {name} has {len(truth):,} {split} "
+            f"images{like}"
+        )
+    note, where = "", predictions.where
+    if predictions.ids is not None:
+        if set(predictions.ids) == set(numbers):
+            known_ids = numbers
+        if known_ids is not None:
+            order = order_of(predictions.ids, known_ids, predictions.where, f"{name}'s {split} images")
             if not np.array_equal(order, np.arange(len(order))):  # mapped arrays in order are not copied
-                parts = (found.scores, found.classes, found.targets)
+                parts = (predictions.scores, predictions.classes, predictions.targets)
                 scores, classes, targets = (None if part is None else part[order] for part in parts)
-                found = Predictions(found.where, scores, classes, targets, [found.ids[row] for row in order])
-        elif found.targets is None:
+                predictions = Predictions(
+                    predictions.where, scores, classes, targets, [predictions.ids[row] for row in order]
+                )
+        elif predictions.targets is None:
             raise UserError(
-                f"{found.where} has ids, and {name} in {prepared.folder.parent} has no file names to compare them "
-                f"with: give targets (a column, or a file of them), or prepare {name} again if its source has names"
+                f"{predictions.where} has ids, and {name} in {prepared.folder.parent} has no file names to compare "
+                f"them with: give targets (a column, or a file of them), or prepare {name} again if its source has "
+                "names"
             )
         else:
-            note = f"{name} has no file names, so the rows of {found.where} are taken in their order; its targets fit"
-    elif found.targets is None:
-        note = f"{found.where} has neither ids nor targets: its rows are taken in the order of {name}'s {split} images"
-    if found.targets is not None:
-        _compare(found.targets, truth, found.where, f"{name}'s {split} images", ordered=found.ids is not None)
-    return replace(found, targets=truth), note
+            note = f"{name} has no file names, so the rows of {where} are taken in their order; its targets fit"
+    elif predictions.targets is None:
+        note = f"{where} has neither ids nor targets: its rows are taken in the order of {name}'s {split} images"
+    if predictions.targets is not None:
+        _compare(
+            predictions.targets,
+            truth,
+            predictions.where,
+            f"{name}'s {split} images",
+            ordered=predictions.ids is not None,
+        )
+    return replace(predictions, targets=truth), note
 
 
 def _compare(targets: IntArray, truth: IntArray, where: str, whose: str, *, ordered: bool = True) -> None:
@@ -148,7 +162,9 @@ def check_same_examples(first: Predictions, other: Predictions) -> None:
 def check_differs(first: Predictions, other: Predictions) -> None:
     """Raise a UserError where two files have the same scores and ranked classes: one seed would count twice."""
     pairs = ((first.scores, other.scores), (first.classes, other.classes))
-    if all(one is two or (one is not None and two is not None and np.array_equal(one, two)) for one, two in pairs):
+    if all(
+        first is two or (first is not None and two is not None and np.array_equal(first, two)) for first, two in pairs
+    ):
         raise UserError(f"{first.where} and {other.where} hold the same predictions; give each seed once")
 
 

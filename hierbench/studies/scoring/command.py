@@ -80,7 +80,7 @@ def score_files(request: Request) -> Report:
     if not 0 < len(name) <= 100:
         raise UserError(f"name must have 1 to 100 characters, got {len(name)}")
     resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
-    found: list[Predictions] = []
+    all_predictions: list[Predictions] = []
     notes: dict[str, None] = {}
     for file in request.files:
         read = read_predictions(file, tree) if isinstance(file, Path) else file.predictions(tree)
@@ -91,35 +91,37 @@ def score_files(request: Request) -> Report:
         elif predictions.targets is None:
             raise UserError(f"{predictions.where} has no targets: give them, or the dataset that it is of")
         else:
-            check_same_examples((found or [predictions])[0], predictions)
-        for other in found:
+            check_same_examples((all_predictions or [predictions])[0], predictions)
+        for other in all_predictions:
             check_differs(other, predictions)
-        found.append(predictions)
+        all_predictions.append(predictions)
     results, shown = list[Result](), list[Result]()
-    with Meter("scoring", float(sum(one.num_examples for one in found))) as meter:
-        for one in found:
-            results.append(score(one, tree, resamples, request.seed))
-            more = further_metrics(one, tree, further(request.columns))
+    with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
+        for scored in all_predictions:
+            results.append(score(scored, tree, resamples, request.seed))
+            more = further_metrics(scored, tree, further(request.columns))
             shown.append(replace(results[-1], metrics=results[-1].metrics | more))
-            meter.end_part(one.where, float(one.num_examples))
+            meter.end_part(scored.where, float(scored.num_examples))
     for note in notes:
         say(f"note: {note}")
     records: list[Scored] = []
     if recipe is not None and prepared is not None:
         dataset = dataset_spec(recipe, prepared)
         store = Store(request.runs)
-        for one in found:
-            assert one.targets is not None
-            records.append(record_of(name, dataset, one.scores, one.classes, one.targets))
+        for scored in all_predictions:
+            assert scored.targets is not None
+            records.append(record_of(name, dataset, scored.scores, scored.classes, scored.targets))
         store.writable()
         check_name(store, records)
-        write_records(store, records, found, results, environment(torch.device("cpu"), prepared))
-        asked = {"dataset": request.dataset, "name": name, "resamples": resamples, "seed": request.seed}
+        write_records(store, records, all_predictions, results, environment(torch.device("cpu"), prepared))
+        options = {"dataset": request.dataset, "name": name, "resamples": resamples, "seed": request.seed}
         files = [file.name if isinstance(file, Path) else "" for file in request.files]
-        record_request(store.root, "scoring", recipe.dataset, asked | {"files": files}, [one.id for one in records])
+        record_request(
+            store.root, "scoring", recipe.dataset, options | {"files": files}, [record.id for record in records]
+        )
     runs = [record.id for record in records]
-    of = recipe.title if recipe else request.tree if isinstance(request.tree, str) else TREE
-    return Report(name, of, tree.distance, shown, resamples, request.seed, runs, request.columns)
+    subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else TREE
+    return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns)
 
 
 def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
@@ -149,8 +151,8 @@ def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]
     if recipe.source is not None and prepared is not None:
         prepared, state = if_current(recipe, prepared, notes.append), "has changed since it was prepared"
     if prepared is None:
-        how = f"hierbench data prepare {request.dataset}{folder_options(data_dir=request.data_dir)}"
-        raise UserError(f"{recipe.data.dataset} {state} in {request.data_dir}; run: {how}")
+        command = f"hierbench data prepare {request.dataset}{folder_options(data_dir=request.data_dir)}"
+        raise UserError(f"{recipe.data.dataset} {state} in {request.data_dir}; run: {command}")
     for note in notes:
         say(note)
     return recipe, prepared, prepared.hierarchy(recipe.distance)

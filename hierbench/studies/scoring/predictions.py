@@ -89,32 +89,32 @@ def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
     if kind not in FORMATS:
         raise UserError(f"{path.name}: predictions are {', '.join(FORMATS)} files, not {kind or 'without an ending'!r}")
     with _one_line(path, path.name):
-        found = _checked(_parts(path, tree), tree, path.name)
-    if not found.num_examples:
+        predictions = _checked(_parts(path, tree), tree, path.name)
+    if not predictions.num_examples:
         raise UserError(f"{path.name} has no predictions")
-    return found
+    return predictions
 
 
-def read_targets(path: Path, tree: Hierarchy, what: str = "--targets") -> tuple[IntArray, list[str] | None]:
+def read_targets(path: Path, tree: Hierarchy, name: str = "--targets") -> tuple[IntArray, list[str] | None]:
     """Read targets [N], and the names of their examples if the file has them.
 
-    A .npy or .npz of whole numbers, a table with a column of targets, or text with a class per line. `what` begins
+    A .npy or .npz of whole numbers, a table with a column of targets, or text with a class per line. `name` begins
     errors.
     """
-    what = f"{what} {path.name}"
-    with _one_line(path, what):
+    name = f"{name} {path.name}"
+    with _one_line(path, name):
         if path.suffix.lower() not in FORMATS:
             lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
-            return class_indices([line for line in lines if line], tree, what), None
+            return class_indices([line for line in lines if line], tree, name), None
         parts = _parts(path, tree, only_targets=True)
         targets = parts.get("targets", parts.get("scores"))  # the only array may have any name
         if targets is None or targets.ndim != 1:
-            raise UserError(f"{what} has no array of targets [N]")
-        return class_indices(targets, tree, what), _texts(parts.get("ids"))
+            raise UserError(f"{name} has no array of targets [N]")
+        return class_indices(targets, tree, name), _texts(parts.get("ids"))
 
 
 @contextmanager
-def _one_line(path: Path, what: str) -> Iterator[None]:
+def _one_line(path: Path, name: str) -> Iterator[None]:
     """Turn what reading a file raises into a UserError."""
     try:
         yield
@@ -123,7 +123,7 @@ def _one_line(path: Path, what: str) -> Iterator[None]:
     except ValueError as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{what}: {' '.join(str(error).split())[:300]}") from None
+        raise UserError(f"{name}: {' '.join(str(error).split())[:300]}") from None
 
 
 def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
@@ -165,14 +165,16 @@ def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
         expected = tree.num_classes if classes is None else classes.shape[1]
         if scores.ndim != 2 or scores.shape[1] != expected:
             shape = " x ".join(f"{size:,}" for size in scores.shape)
-            wanted = f"a column for each of the {expected:,} " + ("classes" if classes is None else "ranked classes")
-            raise UserError(f"{where}: scores are {shape}, not N x {expected:,}, {wanted}")
+            expectation = f"a column for each of the {expected:,} " + (
+                "classes" if classes is None else "ranked classes"
+            )
+            raise UserError(f"{where}: scores are {shape}, not N x {expected:,}, {expectation}")
         if scores.dtype.kind not in "fiu":
             raise UserError(f"{where}: scores are {scores.dtype}, not real numbers")
-    found = Predictions(where, scores, classes, None, None)
+    predictions = Predictions(where, scores, classes, None, None)
     for role in ("targets", "ids"):
-        if role in parts and parts[role].shape != (found.num_examples,):
-            raise UserError(f"{where}: {role} must be [{found.num_examples}], got {list(parts[role].shape)}")
+        if role in parts and parts[role].shape != (predictions.num_examples,):
+            raise UserError(f"{where}: {role} must be [{predictions.num_examples}], got {list(parts[role].shape)}")
     if classes is not None:
         if classes.shape[1] > tree.num_classes or (np.diff(np.sort(classes, axis=1), axis=1) == 0).any():
             raise UserError(f"{where}: a row ranks a class twice")
@@ -183,4 +185,4 @@ def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
             order = np.lexsort((classes, -scores.astype(np.float64)), axis=1)
             scores, classes = (np.take_along_axis(part, order, axis=1) for part in (scores, classes))
     targets = class_indices(parts["targets"], tree, f"{where}: targets") if "targets" in parts else None
-    return replace(found, scores=scores, classes=classes, targets=targets, ids=_texts(parts.get("ids")))
+    return replace(predictions, scores=scores, classes=classes, targets=targets, ids=_texts(parts.get("ids")))

@@ -24,7 +24,7 @@ class Report:
     """
 
     name: str
-    of: str  # the dataset or the tree
+    subject: str  # the dataset or the tree
     distance: str
     results: Sequence[Result]
     resamples: int
@@ -44,7 +44,7 @@ class Report:
         shown = ", ".join(
             f"{line['metric']} {line['mean']:.4g}" for line in self.lines()[:2] if line["mean"] is not None
         )
-        return f"<Report {self.name} on {self.of}: {shown}>"
+        return f"<Report {self.name} on {self.subject}: {shown}>"
 
     def __str__(self) -> str:
         return render(report_table(self))
@@ -90,7 +90,7 @@ def report_table(report: Report) -> Table:
     by_name, lines = {column.name: column for column in report.columns}, report.lines()
     keys = ("metric", "mean", "low", "high")
     sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
-    about = f"{report.name} on {report.of}: {sizes} images, distance {report.distance}; {report.about_interval}."
+    about = f"{report.name} on {report.subject}: {sizes} images, distance {report.distance}; {report.about_interval}."
     over = "seeds" if len(report.results) > 1 else "images"
     ties = [
         f"{result.where}: {result.num_ties:,} of {result.num_examples:,} images have their largest score in several "
@@ -99,7 +99,7 @@ def report_table(report: Report) -> Table:
         if result.num_ties
     ]
     return Table(
-        title=f"{report.name} on {report.of}",
+        title=f"{report.name} on {report.subject}",
         columns=("Metric", "Mean", "Low", "High"),
         rows=[
             Line([Text(column.heading), *(Number(line[key], f".{column.digits}f") for key in keys[1:])])
@@ -110,7 +110,7 @@ def report_table(report: Report) -> Table:
         records=[{key: line[key] for key in keys} for line in lines],
         content={
             "name": report.name,
-            "of": report.of,
+            "of": report.subject,
             "distance": report.distance,
             "files": [result.where for result in report.results],
             "examples": [result.num_examples for result in report.results],

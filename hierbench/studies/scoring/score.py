@@ -52,56 +52,64 @@ class Result:
     num_ties: int = 0
 
 
-def rank(found: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int]:
+def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int]:
     """Return [N, k] ranked classes, as many as the largest metric needs, the ks that they allow, and how many tie.
 
     Raises:
         UserError: a score is NaN.
     """
     ks = usable_ks(DEFAULT_KS, tree.num_classes)
-    if found.classes is not None:
-        return found.classes, [k for k in ks if k <= found.classes.shape[1]], 0
-    assert found.scores is not None
-    classes, num_ties = np.empty((found.num_examples, max(ks)), dtype=np.int64), 0
+    if predictions.classes is not None:
+        return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0
+    assert predictions.scores is not None
+    classes, num_ties = np.empty((predictions.num_examples, max(ks)), dtype=np.int64), 0
     for start in range(0, len(classes), CHUNK):
-        chunk = torch.from_numpy(np.array(found.scores[start : start + CHUNK], dtype=native(found.scores.dtype)))
+        chunk = torch.from_numpy(
+            np.array(predictions.scores[start : start + CHUNK], dtype=native(predictions.scores.dtype))
+        )
         top, num_nan = ranked(chunk, max(ks))
         if int(num_nan):
             row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
-            raise UserError(f"{found.where}: a score is NaN, first in row {row}")
+            raise UserError(f"{predictions.where}: a score is NaN, first in row {row}")
         classes[start : start + CHUNK] = top.numpy()
         num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
     return classes, list(ks), num_ties
 
 
-def score(found: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Result:
+def score(predictions: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Result:
     """Return the metrics of predictions with targets, with bootstrap intervals unless `resamples` is 0.
 
     Raises:
         UserError: a score is NaN.
     """
-    assert found.targets is not None
-    classes, ks, num_ties = rank(found, tree)
-    sums = contributions(classes, found.targets, tree, ks)
+    assert predictions.targets is not None
+    classes, ks, num_ties = rank(predictions, tree)
+    sums = contributions(classes, predictions.targets, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
-    return Result(found.where, found.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree), num_ties)
+    return Result(
+        predictions.where, predictions.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree), num_ties
+    )
 
 
-def further_metrics(found: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
+def further_metrics(predictions: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
     """Return metrics beyond those of `score`: NaN where undefined, or where they do not follow from a few classes."""
-    assert found.targets is not None
+    assert predictions.targets is not None
     values = dict.fromkeys(names, float("nan"))
-    if found.classes is not None:
-        known = [name for name in names if follows_from_ranks(name, found.classes.shape[1])]
-        return values | compute_metrics(known, evidence_of_ranks(found.classes, found.targets, tree))
-    assert found.scores is not None
-    scores = torch.from_numpy(np.array(found.scores, dtype=native(found.scores.dtype)))
-    evidence = Evidence(scores, torch.from_numpy(found.targets), tree, probabilities_of(scores))
+    if predictions.classes is not None:
+        computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
+        return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.targets, tree))
+    assert predictions.scores is not None
+    scores = torch.from_numpy(np.array(predictions.scores, dtype=native(predictions.scores.dtype)))
+    evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, probabilities_of(scores))
     return compute_metrics(names, evidence)
 
 
 def write_records(
-    store: Store, records: Sequence[Scored], found: Sequence[Predictions], results: Sequence[Result], origin: Origin
+    store: Store,
+    records: Sequence[Scored],
+    all_predictions: Sequence[Predictions],
+    results: Sequence[Result],
+    origin: Origin,
 ) -> None:
     """Write the records of a command like runs, none before all are written; one that is there stays as it is.
 
@@ -113,13 +121,13 @@ def write_records(
     remove_abandoned(store.root)
     staging = temporary_beside(store.root / "scored")
     try:
-        for record, one, result in zip(records, found, results, strict=True):
-            there = read_record(store.run(record.id).folder)
-            if not there.done and os.path.lexists(there.folder):
-                why = "; ".join((*there.findings, *there.notes))
-                raise UserError(f"{there.folder} is damaged or unfinished ({why}); remove it and score again")
-            if not there.done:
-                _fill(Run(staging / record.id), record, one, result, {**origin, "file": one.where})
+        for record, predictions, result in zip(records, all_predictions, results, strict=True):
+            earlier = read_record(store.run(record.id).folder)
+            if not earlier.done and os.path.lexists(earlier.folder):
+                why = "; ".join((*earlier.findings, *earlier.notes))
+                raise UserError(f"{earlier.folder} is damaged or unfinished ({why}); remove it and score again")
+            if not earlier.done:
+                _fill(Run(staging / record.id), record, predictions, result, {**origin, "file": predictions.where})
         for folder in staging.iterdir() if staging.is_dir() else ():
             try:
                 folder.rename(store.run(folder.name).folder)
@@ -131,18 +139,24 @@ def write_records(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _fill(run: Run, record: Scored, found: Predictions, result: Result, environment: Origin) -> None:
+def _fill(run: Run, record: Scored, predictions: Predictions, result: Result, environment: Origin) -> None:
     """Write the files of a record into a new folder."""
     run.folder.mkdir(parents=True)
     run.write_record("spec.json", record.content())
-    assert found.targets is not None
-    if found.classes is None:
-        assert found.scores is not None
-        run.write_predictions(np.asarray(found.scores, dtype=native(found.scores.dtype)), found.targets)
+    assert predictions.targets is not None
+    if predictions.classes is None:
+        assert predictions.scores is not None
+        run.write_predictions(
+            np.asarray(predictions.scores, dtype=native(predictions.scores.dtype)), predictions.targets
+        )
     else:
-        parts = {"classes": found.classes, "scores_of_classes": found.scores, "targets": found.targets}
-        there: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
-        write_atomically(run.folder / PREDICTIONS, lambda file: np.savez(file, **there))
+        parts = {
+            "classes": predictions.classes,
+            "scores_of_classes": predictions.scores,
+            "targets": predictions.targets,
+        }
+        arrays: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
+        write_atomically(run.folder / PREDICTIONS, lambda file: np.savez(file, **arrays))
     metrics = {"test": result.metrics, "mistakes_by_distance": result.mistakes, "examples": result.num_examples}
     intervals = {metric: list(bounds) for metric, bounds in result.intervals.items()}
     run.write_record("metrics.json", {"schema": 1, "title": record.name, **metrics, "intervals": intervals})
@@ -157,9 +171,11 @@ def check_name(store: Store, records: Sequence[Scored]) -> None:
     """
     name, dataset, ids = records[0].name, records[0].dataset, {record.id for record in records}
     scored = scored_records(read_records(store.root))
-    there = {known.id for known, _ in scored if (known.name, known.dataset) == (name, dataset)}
-    if there - ids and ids - there:
-        earlier = min(there - ids)[:12]
+    recorded_ids = {
+        known_record.id for known_record, _ in scored if (known_record.name, known_record.dataset) == (name, dataset)
+    }
+    if recorded_ids - ids and ids - recorded_ids:
+        earlier = min(recorded_ids - ids)[:12]
         raise UserError(
             f"{name!r} already stands for other predictions in {store.root} ({earlier}): "
             "give another name, give the earlier files too if these are more seeds, or remove the earlier folders"

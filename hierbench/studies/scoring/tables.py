@@ -48,15 +48,15 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
         twice = next(name for name in columns if columns.count(name) > 1)
         raise UserError(f"{where} has two columns {twice!r}")
     named = not only_targets and _named_as_classes(columns, tree, where)
-    known = set(tree.classes) if named else set[str]()
+    classes = set(tree.classes) if named else set[str]()
     by_role: dict[str, str] = {}
     for name in columns:
-        if (role := role_of(name)) in ("ids", "targets") and name not in known:
+        if (role := role_of(name)) in ("ids", "targets") and name not in classes:
             if role in by_role:
                 raise UserError(f"{where}: columns {by_role[role]!r} and {name!r} could both be the {role}")
             by_role[role] = name
     parts = {role: frame[name].to_numpy() for role, name in by_role.items()}
-    others = [name for name in columns if name not in known and name not in by_role.values()]
+    others = [name for name in columns if name not in classes and name not in by_role.values()]
     labels = [name for name in others if role_of(name) == "labels"]
     if only_targets:
         labels = labels or (others if len(others) == 1 else [])
@@ -166,7 +166,7 @@ def _list(cell: Any) -> Sequence[Any]:
     if not isinstance(cell, str):
         return list(cell) if isinstance(cell, list | np.ndarray) else [cell]
     quoted = re.findall(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"", cell)
-    return [one or other for one, other in quoted] or cell.strip("[] \n").replace(",", " ").split()
+    return [text or other for text, other in quoted] or cell.strip("[] \n").replace(",", " ").split()
 
 
 def _numbers(frame: pd.DataFrame, where: str) -> NDArray[Any]:

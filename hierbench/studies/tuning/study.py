@@ -20,7 +20,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from hierbench.api.registry import Found
+from hierbench.api.registry import LoadedMethod
 from hierbench.config.rates import PREFIX, RATE_NAMES
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
@@ -55,13 +55,13 @@ class Space:
 
     def ends_near(self, params: Params) -> tuple[str, ...]:
         """Return the hyperparameters within a twentieth of an end of their ranges, as users see them."""
-        found = []
+        ends = []
         for name, value in params.items():
             low, high = self.ranges[name]
             scale = math.log if is_logarithmic(name, low, high) else float
             if low < high and not 0.05 < (scale(value) - scale(low)) / (scale(high) - scale(low)) < 0.95:
-                found.append(f"{name} {value:.3g} of {low:g} to {high:g}")
-        return tuple(found)
+                ends.append(f"{name} {value:.3g} of {low:g} to {high:g}")
+        return tuple(ends)
 
     def of(self, model: Model, feature_type: FeatureType) -> "Space | None":
         """Return the space of one type, with as many trials; None where nothing of it is left.
@@ -76,7 +76,7 @@ class Space:
         return replace(self, grid=grid, ranges=ranges) if grid else None
 
 
-def search_space(recipe: Recipe, found: Found) -> Space | None:
+def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
     """Return a trained method's search space, None for a method without anything to tune.
 
     The grid is the method's own unless the recipe has another, and learning rates only where the recipe has points.
@@ -86,35 +86,35 @@ def search_space(recipe: Recipe, found: Found) -> Space | None:
         UserError: the recipe's grid has a name that the method does not tune, no points, or a value out of bounds.
     """
     grid: dict[str, Sequence[float]] = {}
-    for name, info in found.cls.Params.model_fields.items():
+    for name, info in method.cls.Params.model_fields.items():
         extra = info.json_schema_extra
         values = extra.get("grid") if isinstance(extra, dict) else None
         if isinstance(values, list) and values:
             grid[name] = [float(value) for value in values if isinstance(value, int | float)]
     if not_shared := [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]:
         raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
-    groups = group_names(recipe, found)
+    groups = group_names(recipe, method)
     if groups is None:  # it cannot be built yet: those in the grid
-        own_rates = [name for name in recipe.tune.grid.get(found.name, {}) if name.startswith(PREFIX)]
+        own_rates = [name for name in recipe.tune.grid.get(method.name, {}) if name.startswith(PREFIX)]
     else:
         own_rates = [PREFIX + name for name in groups]
     rates = [*RATE_NAMES, *own_rates]
-    for section in ("all", found.name):
-        for name, own in recipe.tune.grid.get(section, {}).items():
+    for section in ("all", method.name):
+        for name, points in recipe.tune.grid.get(section, {}).items():
             if name not in grid and name not in rates:
                 raise UserError(f"tune.grid.{section}.{name}: {section} tunes {', '.join([*grid, *rates])}")
-            if not own:
+            if not points:
                 raise UserError(f"tune.grid.{section}.{name} is empty")
-            grid[name] = list(dict.fromkeys(own))
-            if name.startswith(PREFIX) and min(own) <= 0:
-                raise UserError(f"tune.grid.{section}.{name}: a learning rate must be positive, not {min(own):g}")
+            grid[name] = list(dict.fromkeys(points))
+            if name.startswith(PREFIX) and min(points) <= 0:
+                raise UserError(f"tune.grid.{section}.{name}: a learning rate must be positive, not {min(points):g}")
     if not grid:
         return None
     ranges = {name: (min(values), max(values)) for name, values in grid.items()}
     space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
         params = {name: value for name, value in point.items() if not name.startswith(PREFIX)}
-        found.params(recipe.params_of(found.name) | params)  # raises out of bounds
+        method.params(recipe.params_of(method.name) | params)  # raises out of bounds
     return space
 
 
@@ -130,29 +130,29 @@ class Target:
 
     recipe: Recipe
     prepared: Prepared
-    found: Found
+    method: LoadedMethod
     type: FeatureType
     weights: str | None
 
     def jobs(self, params: Params) -> list[Job]:
         """Return the runs of a configuration."""
-        recipe = with_params(self.recipe, self.found.name, dict(params))
+        recipe = with_params(self.recipe, self.method.name, dict(params))
         return [
-            Job(make_spec(recipe, self.prepared, self.found, self.type, seed, self.weights, split="val"), self.found)
+            Job(make_spec(recipe, self.prepared, self.method, self.type, seed, self.weights, split="val"), self.method)
             for seed in range(FIRST_SEED, FIRST_SEED + recipe.tune.runs)
         ]
 
     def start(self, space: Space) -> dict[str, float]:
         """Return the recipe's own values of what is searched, which are TPE's first configuration."""
-        rates = self.recipe.rates_of(self.found.name, self.type).model_dump()
-        params = self.found.params(self.recipe.params_of(self.found.name)).model_dump()
+        rates = self.recipe.rates_of(self.method.name, self.type).model_dump()
+        params = self.method.params(self.recipe.params_of(self.method.name)).model_dump()
         values = {PREFIX + name: value for name, value in rates.items()} | params
         return {name: float(values[name]) for name in space.ranges}
 
     @property
     def label(self) -> str:
         """What users see."""
-        return f"{self.found.name} {self.type}"
+        return f"{self.method.name} {self.type}"
 
     def study(self, space: Space, sampler: str) -> str:
         """Return the study's name, which is another as soon as anything but what is searched differs."""
@@ -194,18 +194,18 @@ class Search:
 
     def next(self) -> list[Trial]:
         """Choose the configurations to try next: all points of a grid, `BATCH` from TPE; [] at the end."""
-        left = self.space.trials - len(self._study.trials)
+        num_trials = self.space.trials - len(self._study.trials)
         distributions: dict[str, Any]
         if self.sampler == "tpe":
             ranges = self.space.ranges.items()
             distributions = {name: FloatDistribution(*ends, log=is_logarithmic(name, *ends)) for name, ends in ranges}
             if self.start is not None and not self._study.trials:
                 self._study.enqueue_trial(dict(self.start))
-            return [self._study.ask(distributions) for _ in range(min(BATCH, left))]
+            return [self._study.ask(distributions) for _ in range(min(BATCH, num_trials))]
         distributions = {name: CategoricalDistribution(list(values)) for name, values in self.space.grid.items()}
-        for point in self.space.points[:left]:
+        for point in self.space.points[:num_trials]:
             self._study.enqueue_trial(point)
-        return [self._study.ask(distributions) for _ in range(left)]
+        return [self._study.ask(distributions) for _ in range(num_trials)]
 
     def is_worse(self, trial: Trial, history: Sequence[Mapping[str, float]], epochs: int) -> bool:
         """Whether a trial is pruned: from the second epoch on, its first run was worse than the median of others.
@@ -286,8 +286,8 @@ class Record:
     def add(self, trial: FrozenTrial, runs: Sequence[str]) -> bool:
         """Add a trial with the ids of its runs; return False if it is there already."""
         with self._locked():
-            known = [(one.user_attrs.get("runs"), one.state) for one in self._study.get_trials(deepcopy=False)]
-            if (list(runs), trial.state) in known:
+            trials = [(trial.user_attrs.get("runs"), trial.state) for trial in self._study.get_trials(deepcopy=False)]
+            if (list(runs), trial.state) in trials:
                 return False
             trial.user_attrs["runs"] = list(runs)
             self._study.add_trial(trial)

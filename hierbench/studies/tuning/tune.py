@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from optuna.trial import TrialState
 
 from hierbench.api.method import PostHoc, bases_of
-from hierbench.api.registry import HIDDEN, Found, method_group
+from hierbench.api.registry import HIDDEN, LoadedMethod, method_group
 from hierbench.config.options import Options
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned import Tuned, tuned_file, write_tuned
@@ -22,7 +22,7 @@ from hierbench.execution.resources import make_setting
 from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.statistics import Cell
 from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
-from hierbench.runs.job import Job, State
+from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror, sqlite_uri
 from hierbench.runs.requests import Budget, extend_request
 from hierbench.studies.dry_run import describe, say_notes
@@ -77,8 +77,8 @@ class Tuning(Study):
             methods, num_broken = find_methods(names)
             bases = with_bases(methods)  # those that are no methods of their own nobody would name
         self.failed = num_broken > 0
-        asked = {found.name for found in methods}
-        methods += [found for name, found in bases.items() if name not in asked and HIDDEN.fullmatch(name)]
+        chosen_names = {method.name for method in methods}
+        methods += [base for name, base in bases.items() if name not in chosen_names and HIDDEN.fullmatch(name)]
         methods, self.searches = _searches(session, methods, names, self.sampler, self.trials)
         self.storage = self.storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
         session.open(methods)
@@ -88,7 +88,7 @@ class Tuning(Study):
         """Return nothing: what is run follows from the results."""
         return []
 
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, State]) -> Table | None:
+    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Set where the searches run; a dry run ends with what is searched."""
         runs, inputs = self.recipe.tune.runs, session.inputs
         types = [feature_type for _, feature_type, space in self.searches for _ in range(space.trials * runs)]
@@ -97,9 +97,9 @@ class Tuning(Study):
             say_notes(inputs.prepared)
             return None
         rows = []
-        for found, feature_type, space in self.searches:
+        for method, feature_type, space in self.searches:
             values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
-            words = [found.name, feature_type, str(space.trials), str(runs), values]
+            words = [method.name, feature_type, str(space.trials), str(runs), values]
             rows.append(Line(list(map(Text, words))))
         needed = estimate(self.recipe, types, inputs, session.setting)
         notes = [describe(extraction, self.recipe) for extraction in needed.extractions]
@@ -111,7 +111,7 @@ class Tuning(Study):
         columns = ["Method", "Type", "Configurations", "Runs of each", "Values"]
         return Table(f"{session.recipe.title}, the searches", columns, rows, notes=notes)
 
-    def asked(
+    def request_details(
         self, session: Session, plan: Sequence[Job]
     ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
         """Return how it is searched; jobs and budgets are added as they follow."""
@@ -120,7 +120,7 @@ class Tuning(Study):
 
     def title(self, session: Session) -> str:
         """Return "tune", and the methods."""
-        return f"tune {','.join(dict.fromkeys(found.name for found, *_ in self.searches))}"
+        return f"tune {','.join(dict.fromkeys(method.name for method, *_ in self.searches))}"
 
     def label(self, job: Job) -> str:
         """Return the configuration of a job, and its seed."""
@@ -142,8 +142,8 @@ class Tuning(Study):
         assert prepared is not None and assert_sampler is not None
         runs, epochs = self.recipe.tune.runs, self.recipe.train.epochs
         execution.meter.expect(float(sum(space.trials * runs * epochs for *_, space in self.searches)))
-        for found, feature_type, space in self.searches:
-            target = Target(self.recipe, prepared, found, feature_type, session.inputs.digest)
+        for method, feature_type, space in self.searches:
+            target = Target(self.recipe, prepared, method, feature_type, session.inputs.digest)
             name = target.study(space, assert_sampler)
             record, search = (
                 Record(self.storage, name, session.options.runs),
@@ -152,7 +152,7 @@ class Tuning(Study):
             done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
             where = f"study {name!r} in {without_password(self.storage)}"
             say(f"{target.label}: {space.trials} configurations x {runs} runs, {done} done; {where}")
-            row, budget = f"{found.name}:{feature_type}", Budget(trials=space.trials, runs=runs, study=name)
+            row, budget = f"{method.name}:{feature_type}", Budget(trials=space.trials, runs=runs, study=name)
             request = extend_request(session.store.root, self.request, budget={row: budget.model_dump()})
             self.current = Batches(target, search, record, execution, request)
             yield from self.current.steps()
@@ -163,7 +163,7 @@ class Tuning(Study):
                 continue
             if best.ends:
                 extend_request(session.store.root, request, budget={row: {"ends": best.ends}})
-            write_tuned(self.file(session), {(self.recipe.protocol, found.name, feature_type): best})
+            write_tuned(self.file(session), {(self.recipe.protocol, method.name, feature_type): best})
             self.ended.append(Ranked(target, search.results(), best))
 
     def file(self, session: Session) -> Path:
@@ -174,14 +174,14 @@ class Tuning(Study):
         """Return the ranking of each search."""
         return ranking_table(self.ended, self.file(session)) if self.ended else None
 
-    def said(self, session: Session) -> list[str]:
+    def closing_lines(self, session: Session) -> list[str]:
         """Return how to look at the studies."""
         return [f"browse: uvx optuna-dashboard {shlex.quote(without_password(self.storage))}"]
 
 
 def _searches(
-    session: Session, methods: Sequence[Found], names: Sequence[str], sampler: str, trials: int | None
-) -> tuple[list[Found], list[tuple[Found, FeatureType, Space]]]:
+    session: Session, methods: Sequence[LoadedMethod], names: Sequence[str], sampler: str, trials: int | None
+) -> tuple[list[LoadedMethod], list[tuple[LoadedMethod, FeatureType, Space]]]:
     """Return the methods that have a space, and what is searched for each on each type.
 
     With TPE all get the same number of trials. Of `names`, as asked for, "all" and "paper" leave out methods without
@@ -190,39 +190,39 @@ def _searches(
     recipe = session.recipe
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
-    spaces, notes = list[tuple[Found, Space]](), list[str]()
-    for found in methods:
-        if (space := search_space(recipe, found) if found.trains else None) is not None:
-            spaces.append((found, space))
+    spaces, notes = list[tuple[LoadedMethod, Space]](), list[str]()
+    for method in methods:
+        if (space := search_space(recipe, method) if method.trains else None) is not None:
+            spaces.append((method, space))
             continue
-        hint = f"its learning rates are searched with --set tune.grid.{found.name}.lr.classifier=[0.01,0.1]"
-        if issubclass(found.cls, PostHoc):
-            hint = f"it re-ranks {' and '.join(bases_of(found.cls))}, which can be tuned"
-        if HIDDEN.fullmatch(found.name) and found.name not in names:
+        hint = f"its learning rates are searched with --set tune.grid.{method.name}.lr.classifier=[0.01,0.1]"
+        if issubclass(method.cls, PostHoc):
+            hint = f"it re-ranks {' and '.join(bases_of(method.cls))}, which can be tuned"
+        if HIDDEN.fullmatch(method.name) and method.name not in names:
             continue
-        named = found.name in recipe.tune.grid or found.name in {Path(name).stem for name in names}
-        if named or not any(found.name in method_group(name) for name in names if name in METHOD_GROUPS):
-            raise UserError(f"{found.name} has no hyperparameters to tune; {hint}")
-        notes.append(f"note: {found.name} has nothing to tune and is left out; {hint}")
+        named = method.name in recipe.tune.grid or method.name in {Path(name).stem for name in names}
+        if named or not any(method.name in method_group(name) for name in names if name in METHOD_GROUPS):
+            raise UserError(f"{method.name} has no hyperparameters to tune; {hint}")
+        notes.append(f"note: {method.name} has nothing to tune and is left out; {hint}")
     if not spaces:
         raise UserError("nothing to tune; give learning rates, as in --set tune.grid.all.lr.classifier=[0.01,0.1]")
     budget = trials or max(space.trials for _, space in spaces)
-    searches: list[tuple[Found, FeatureType, Space]] = []
+    searches: list[tuple[LoadedMethod, FeatureType, Space]] = []
     idle = "no parameters with the rate of a backbone that is frozen"
-    for found, whole in spaces:
-        for feature_type in found.cls.types:
+    for method, whole_space in spaces:
+        for feature_type in method.cls.types:
             if feature_type not in session.types:
                 continue
-            if (space := whole.of(recipe.model, feature_type)) is None:
-                notes.append(f"note: {found.name} {feature_type} is left out: it has {idle}")
+            if (space := whole_space.of(recipe.model, feature_type)) is None:
+                notes.append(f"note: {method.name} {feature_type} is left out: it has {idle}")
             else:
                 own_trials = len(space.points) if sampler == "grid" else budget
-                searches.append((found, feature_type, replace(space, trials=own_trials)))
+                searches.append((method, feature_type, replace(space, trials=own_trials)))
     if not searches and any(note.endswith(idle) for note in notes):  # else the types do not fit: `Session.open` says so
         raise UserError(f"nothing to tune: type-I has {idle}")
     for note in notes:
         say(note)
-    return [found for found, _ in spaces], searches
+    return [method for method, _ in spaces], searches
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
@@ -262,7 +262,7 @@ def ranking_table(searches: Sequence[Ranked], file: Path) -> Table:
         rows=[
             Line(
                 [
-                    Text(target.found.name),
+                    Text(target.method.name),
                     Text(target.type),
                     Number(rank, "d"),
                     *(Number(params.get(name), "g") for name in names),
