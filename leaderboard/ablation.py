@@ -11,7 +11,7 @@ from hierbench.leaderboard.data import PUBLISHED
 from hierbench.leaderboard.printed import PAPER_RUNS, paper_distance, paper_lines
 from hierbench.leaderboard.statistics import Cell, Row, on_ranked, with_best
 from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text
-from hierbench.leaderboard.tables.board import MEAN, cell_of, metric_columns, seeds
+from hierbench.leaderboard.tables.board import MEAN, make_cell, metric_columns, seeds
 from hierbench.utils.errors import unknown_name
 
 PARTS = {"cross_entropy": "L_CE", "transformation": "T", "frame": "HAF", "cosine": "L_COS"}
@@ -75,7 +75,7 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
     return tables
 
 
-def ablation_of(board: Board, backbone: str, ids: Sequence[Sequence[str]]) -> Board:
+def ablation_board(board: Board, backbone: str, ids: Sequence[Sequence[str]]) -> Board:
     """Return the board of an ablation from that of its runs; `ids` are those of each variant."""
     name = BACKBONES.get(backbone, backbone)
     names = [name, f"{name}*", f"{name}*", "HAFrame"]  # a star marks type II
@@ -103,7 +103,7 @@ def ablation_table(tables: Sequence[Ablation]) -> Table:
                     Text(title),
                     Text(row.title, small=f"{seeds(row)} runs" if row.n < row.planned else ""),
                     *(CHECK if is_used else CROSS for is_used in variant.parts.values()),
-                    *(cell_of(row, column, printed=board.protocol == PUBLISHED) for column in columns),
+                    *(make_cell(row, column, printed=board.protocol == PUBLISHED) for column in columns),
                 ]
             )
             for title, board, variant, row in entries

@@ -70,7 +70,7 @@ def choose(
         comparisons = [*(request for request in comparisons if request is not chosen), chosen]
     in_order = [record_by_id[run_id] for run_id in oldest_first(record_by_id, comparisons, started)]
     shown = in_order if chosen is None else [record_by_id[run_id] for run_id in chosen.ids if run_id in record_by_id]
-    newest = newest_of(shown)
+    newest = newest_finished(shown)
     left_out = [
         record
         for record in in_order
@@ -79,7 +79,7 @@ def choose(
     return comparable(in_order, newest), newest, _line(left_out, comparisons)
 
 
-def newest_of(records: Sequence[Record]) -> Record:
+def newest_finished(records: Sequence[Record]) -> Record:
     """Return the last that is finished, or the last."""
     return next((record for record in reversed(records) if record.done), records[-1])
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.sections import Protocol
-from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_of, no_runs, tested_runs
+from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_finished, no_runs, tested_runs
 from hierbench.leaderboard.data import PUBLISHED, SCORED, BoardData
 from hierbench.leaderboard.differences import Differences, compare_rows
 from hierbench.leaderboard.formats import Format, html, render
 from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.printed import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.rows import evidence_of, rows_of
+from hierbench.leaderboard.rows import count_states, make_rows
 from hierbench.leaderboard.scored import scored_rows
-from hierbench.leaderboard.settings import recipe_of, remarks_on
+from hierbench.leaderboard.settings import find_recipe, remarks_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError, unknown_name
@@ -101,7 +101,7 @@ class Board(BoardData):
                 raise no_runs(dataset, records, protocol)
             ranked, _ = rank(rows)
             remarks += _remark_on_two(rows)
-            evidence = evidence_of(rows, records)
+            evidence = count_states(rows, records)
             remark, file = "; ".join(remarks), dataset if dataset != name else ""
             return cls(name, SCORED, data.distance, ranked, remark, evidence=evidence, records=records, file=file)
         board = cls._of_runs(dataset, records, ids, same_protocol, protocols, request)
@@ -110,7 +110,7 @@ class Board(BoardData):
         more, _, remarks = scored_rows(name, records, records[board.rows[0].runs[0]].job)
         rows = [*board.rows, *more]
         remark = "; ".join(filter(None, [board.remark, *remarks]))
-        return replace(board, rows=tuple(rows), remark=remark, evidence=evidence_of(rows, records))
+        return replace(board, rows=tuple(rows), remark=remark, evidence=count_states(rows, records))
 
     @classmethod
     def _of_runs(
@@ -126,19 +126,19 @@ class Board(BoardData):
         if ids is None:
             candidates, last, left_out_note = choose(candidates, records.requests, request)
         else:
-            last, left_out_note = newest_of(candidates), ""
+            last, left_out_note = newest_finished(candidates), ""
             candidates = comparable(candidates, last, with_bases=False)
         newest = last.job
         if not candidates:
             raise UserError(
                 f"the re-ranked runs of {name} in {records.root} have lost their bases; run the command again"
             )
-        rows = rows_of(candidates, records)
+        rows = make_rows(candidates, records)
         if ids is None:  # a base that is no method of its own is no row of its own
             rows = [row for row in rows if not row.method.startswith("_")] or rows
         planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
         ranked, seeds = rank(rows, planned)
-        remarks = remarks_on(dataset, newest, candidates, recipe_of(dataset, newest.protocol), records)
+        remarks = remarks_on(dataset, newest, candidates, find_recipe(dataset, newest.protocol), records)
         remarks += sorted({record.remark for record in candidates if record.done} - {""})
         if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
             remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
@@ -152,7 +152,7 @@ class Board(BoardData):
             newest.dataset.distance,
             ranked,
             "; ".join(remarks),
-            evidence=evidence_of(rows, records),
+            evidence=count_states(rows, records),
             seeds=seeds,
             records=records,
             file=dataset if dataset != name else "",
@@ -258,7 +258,7 @@ def planned_seeds(dataset: str, protocol: str) -> int | None:
     None for a user's dataset, whose recipe may not be at hand for whoever verifies the table: there it is what most
     rows have planned.
     """
-    recipe = recipe_of(dataset, protocol) if dataset in recipe_names() else None
+    recipe = find_recipe(dataset, protocol) if dataset in recipe_names() else None
     return None if recipe is None else recipe.seeds
 
 

@@ -37,13 +37,13 @@ class Column:
         return f"{self.title} {'↑' if self.higher else '↓'}{' (claimed)' if self.claimed else ''}"
 
 
-def column_of(name: str) -> Column:
+def find_column(name: str) -> Column:
     """Return the column of a metric; a UserError for an unknown name suggests the nearest."""
     info = registry.find_metric(name)
     return Column(info.name, info.title, info.direction == "higher", info.unit)
 
 
-PAPER = tuple(map(column_of, registry.PAPER))
+PAPER = tuple(map(find_column, registry.PAPER))
 PAPER_BY_NAME = {column.name: column for column in PAPER}
 
 
@@ -63,7 +63,7 @@ def asked_columns(text: str | None, option: str = "--metrics") -> tuple[Column, 
     adds = {name.startswith("+") for name in names}
     if len(adds) > 1:
         raise UserError(f"{option} {text}: put + before all names to add columns to the paper's, or before none")
-    columns = [column_of(name.removeprefix("+").strip()) for name in names]
+    columns = [find_column(name.removeprefix("+").strip()) for name in names]
     return tuple(dict.fromkeys([*(PAPER if adds == {True} else ()), *columns]))
 
 

@@ -10,7 +10,7 @@ from hierbench.config.sections import FeatureType
 from hierbench.config.spec import Spec
 from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.settings import MISSING, published_value, recipe_of, recorded
+from hierbench.leaderboard.settings import MISSING, find_recipe, published_value, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board import HEADINGS, MEAN, PRINTED_DIGITS, seeds
@@ -96,7 +96,7 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
 
     Of several variants of a method, only those with the recipe's hyperparameters are compared with the published row.
     """
-    known_entries, recipe = known_differences(), recipe_of(ours.dataset, ours.protocol)
+    known_entries, recipe = known_differences(), find_recipe(ours.dataset, ours.protocol)
     printed = {(row.type, row.method): row for row in published.rows}
     variants = Counter((row.type, row.method) for row in ours.rows)
     rows: list[tuple[Row, Row | None, Row | None]] = [
@@ -104,7 +104,7 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
     ]
     specs = {id(row): record.job for row in ours.rows for record in map(ours.records.get, row.runs[:1]) if record}
     for row in ours.rows:
-        spec, values = specs.get(id(row)), recipe.params_of(row.method) if recipe else {}
+        spec, values = specs.get(id(row)), recipe.params_for(row.method) if recipe else {}
         as_published = spec is None or values.items() <= spec.method.params.items()
         key = (row.type, row.method)
         rows.append((row, printed.get(key) if as_published or variants[key] == 1 else None, row))

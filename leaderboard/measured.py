@@ -109,7 +109,7 @@ def measure(
     if not missing:
         return values_by_run
     from hierbench.metrics.registry import compute_metrics, find_metric  # PyTorch: kept values do without
-    from hierbench.runs.evidence import Trees, evidence_of
+    from hierbench.runs.evidence import Trees, read_evidence
     from hierbench.utils.console import Meter
 
     trees = Trees(data_dir)
@@ -121,7 +121,7 @@ def measure(
             for name in needed:
                 find_metric(name, tree)
             try:
-                evidence = evidence_of(run, records, tree)
+                evidence = read_evidence(run, records, tree)
             except UserError as error:
                 if damaged is None:
                     raise

@@ -49,7 +49,7 @@ def open_board(
                 raise UserError(f"the paper's tables are as printed: {option} can be chosen for runs alone")
         return Board.paper(dataset, others=apart)
     name = dataset_name(dataset)
-    records = read_records(folder_of(place.runs, name))
+    records = read_records(runs_folder(place.runs, name))
     own_records = [record for record in records if record.dataset is None or record.dataset.name == name]
     rows = check_rows(own_records, records, records.ablated)
     try:
@@ -62,7 +62,7 @@ def open_board(
         )  # also where they are why there is no table
 
 
-def folder_of(runs: Path, dataset: str) -> Path:
+def runs_folder(runs: Path, dataset: str) -> Path:
     """Return the folder with the runs of a dataset: a runs folder, or one of a folder of published tables."""
     return runs / dataset if is_published(runs, dataset) and (runs / dataset).is_dir() else runs
 

@@ -135,7 +135,7 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
     columns = {column.name: column for board in boards for column in board.columns}
     column = columns[metric]
     names = list(dict.fromkeys(name for seen in tables for name in seen.rows))
-    ranks = ranks_of(tables, column)
+    ranks = rank_tables(tables, column)
     lines = [
         Line([Text("Network"), Text("backbone"), *(Text(seen.network or "-") for seen in tables), ABSENT, ABSENT]),
         Line([Text("Network"), Text("training"), *(Text(seen.trained) for seen in tables), ABSENT, ABSENT]),
@@ -163,7 +163,7 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
     )
 
 
-def ranks_of(tables: Sequence[Seen], column: Column) -> dict[str, list[float]]:
+def rank_tables(tables: Sequence[Seen], column: Column) -> dict[str, list[float]]:
     """Return the ranks, one per table, of the rows that all tables have; equal means share their mean rank."""
     common = [
         name

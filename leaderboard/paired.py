@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hierbench.leaderboard.changes import Change
-from hierbench.leaderboard.statistics import Cell, Row, deviation_of, ranked_rows, t_quantile, two_sided_p, welch
+from hierbench.leaderboard.statistics import (
+    Cell,
+    Row,
+    deviation_from_interval,
+    ranked_rows,
+    t_quantile,
+    two_sided_p,
+    welch,
+)
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -103,7 +111,7 @@ def difference_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Diffe
         n: runs behind each.
         ddof: of the standard deviations in the half-widths.
     """
-    first_deviation, other = deviation_of(cell, n, ddof), deviation_of(reference, n, ddof)
+    first_deviation, other = deviation_from_interval(cell, n, ddof), deviation_from_interval(reference, n, ddof)
     if first_deviation is None or other is None or cell.mean is None or reference.mean is None:
         return None
     error, freedom = welch([first_deviation**2, other**2], [n, n])

@@ -18,7 +18,7 @@ from hierbench.leaderboard.paired import (
     values_by_seed,
 )
 from hierbench.leaderboard.printed import PAPER_DDOF
-from hierbench.leaderboard.statistics import Cell, Row, deviation_of
+from hierbench.leaderboard.statistics import Cell, Row, deviation_from_interval
 from hierbench.utils.errors import UserError
 
 MOST_SEEDS = 1000
@@ -75,7 +75,7 @@ class Plan:
     reached: float | None = None
 
 
-def power_of(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) -> NDArray[np.float64]:
+def compute_power(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) -> NDArray[np.float64]:
     """Return the chance of p < level in a two-sided t-test with so many seeds of each row.
 
     1 - F(t) + F(-t), where F is the noncentral t distribution of noncentrality difference / error, t the quantile of
@@ -114,7 +114,7 @@ def seeds_needed(effect: Effect, power: float = POWER, level: float = SIGNIFICAN
     # More seeds have more power: few points between the bounds narrow them down, at a tenth of the cost of all.
     while many - few > 1:
         numbers = np.unique(np.geomspace(few, many, 8).astype(int))[1:]
-        enough = np.flatnonzero(power_of(effect, numbers, level) >= power)
+        enough = np.flatnonzero(compute_power(effect, numbers, level) >= power)
         if not len(enough):
             return None
         first = int(enough[0])
@@ -130,7 +130,7 @@ def plan(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> Pl
         few, many = (seeds_needed(Effect(end, effect.deviations), power, level) for end in ends)
         between = few, many
     seeds = seeds_needed(effect, power, level)
-    return Plan(effect, seeds, between, reached=None if seeds is None else float(power_of(effect, seeds, level)))
+    return Plan(effect, seeds, between, reached=None if seeds is None else float(compute_power(effect, seeds, level)))
 
 
 def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *, paired: bool = True) -> Effect | None:
@@ -162,11 +162,11 @@ def effect_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Effect | 
         ddof: s is converted to ddof 1, a factor of sqrt((n - ddof) / (n - 1)).
     """
     gap, sides = difference_of_cells(cell, reference, n, ddof), (cell, reference)
-    deviations = tuple(s for side in sides if (s := deviation_of(side, n, ddof)) is not None)
+    deviations = tuple(s for side in sides if (s := deviation_from_interval(side, n, ddof)) is not None)
     return None if gap is None else Effect(gap.mean, deviations, n, gap.ci95)
 
 
-def effects_of(
+def effects_between(
     board: BoardData, names: tuple[str, str], column: Column, *, paired: bool = True
 ) -> list[tuple[Row, Row, Effect]]:
     """Return the effects between two rows of a board, of each type that both have.

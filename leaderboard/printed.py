@@ -28,11 +28,11 @@ def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
     """Return the lines of a table in `paper/`: all columns as printed, and the cells of the metrics."""
     return [
         (line, {metric: Cell(float(line[metric]), float(line[metric + INTERVAL])) for metric in METRICS})
-        for line in _lines_of(name)
+        for line in _read_lines(name)
     ]
 
 
-def _lines_of(name: str) -> list[dict[str, str]]:
+def _read_lines(name: str) -> list[dict[str, str]]:
     text = (resources.files("hierbench.leaderboard") / "paper" / f"{name}.csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
@@ -63,7 +63,7 @@ def other_rows(dataset: str) -> list[CitedRow]:
     A row's type is the network that its source names; its title has the hyperparameters that the source states.
     """
     sources, rows = known_sources(), []
-    for line in _lines_of("others"):
+    for line in _read_lines("others"):
         if line["dataset"] == dataset:
             source = sources[line["source"]]
             about = source.citation, source.where, source.setting, line["sample"]

@@ -46,10 +46,10 @@ def _check_row(row: Sequence[Record], all_records: Records) -> Finding:
     for record in row:
         if record.state == State.UNFINISHED:
             finding.note(f"seed {record.job.seed} {NOT_FINISHED}")
-    done = [record for record in row if environment_of(record)]
-    environments = _by_environment(done, lambda record: repr(environment_of(record)))
+    done = [record for record in row if software_and_hardware(record)]
+    environments = _by_environment(done, lambda record: repr(software_and_hardware(record)))
     for places in groups(done, lambda record: environments[id(record.environment)])[1:]:
-        first, other = map(environment_of, (done[0], places[0]))
+        first, other = map(software_and_hardware, (done[0], places[0]))
         differ = [f"{name} {value}" for name, value in other.items() if first.get(name) != value]
         shown = ", ".join(str(record.job.seed) for record in places)
         finding.note(f"several environments: seed {shown} with {', '.join(differ) or 'fewer packages'}")
@@ -67,14 +67,14 @@ def seeds_missing(missing: Sequence[int], num: int) -> str:
     )
 
 
-def environment_of(record: Record) -> dict[str, Any]:
+def software_and_hardware(record: Record) -> dict[str, Any]:
     """Return the software and hardware that a run's environment.json names."""
     return {name: value for name, value in sorted(record.environment.items()) if name not in OF_ONE_RUN}
 
 
 def same_environment(first: Record, other: Record) -> bool:
     """Whether two runs name the same software and hardware."""
-    return environment_of(first) == environment_of(other)
+    return software_and_hardware(first) == software_and_hardware(other)
 
 
 def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str]) -> dict[int, str]:
@@ -89,7 +89,7 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
         last = max(record.job.seed for record in row) + 1
         if last < num:
             finding.note(f"{seeds_missing(range(last, num), num)}, which other rows have")
-    described = [record for row in rows for record in row if environment_of(record)]
+    described = [record for row in rows for record in row if software_and_hardware(record)]
     machines = _by_environment(described, _machine)
     places = [{machines[key] for record in row if (key := id(record.environment)) in machines} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
@@ -105,5 +105,5 @@ def _machine(record: Record) -> str:
 
 def _budget(record: Record, all_records: Records) -> str:
     """Return the tuning budget of a run as a table prints it, "" for one that was not tuned."""
-    budget = all_records.budget_of(record)
+    budget = all_records.tuning_budget(record)
     return f"{budget['trials']} x {budget['runs']}" if budget else ""

@@ -14,14 +14,14 @@ from hierbench.utils.text import one_line
 Item = TypeVar("Item")
 
 
-def state_of(ids: Sequence[str], records: Records) -> State | None:
+def row_state(ids: Sequence[str], records: Records) -> State | None:
     """Return the weakest state of a row's finished runs, None where it has none."""
     if any(run_id in records.apart for run_id in ids):
         return State.REJECTED
     return weakest(record.state for run_id in ids if (record := records.get(run_id)) is not None and record.done)
 
 
-def evidence_of(rows: Sequence[Row], records: Records) -> str:
+def count_states(rows: Sequence[Row], records: Records) -> str:
     """Return how many runs of a table have which state, "" where there are none."""
     runs = [record for row in rows for run_id in row.runs if (record := records.get(run_id)) is not None]
     counts = Counter(record.state.words for record in runs if record.state != State.UNFINISHED)
@@ -30,7 +30,7 @@ def evidence_of(rows: Sequence[Row], records: Records) -> str:
     return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *parts[1:]]) if parts else ""
 
 
-def cells_of(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Cell]:
+def summarise_metrics(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Cell]:
     """Return the cells of a row from the metrics of its runs, of those metrics that all have."""
     names = [metric for metric in METRICS if all(metric in result for result in results)]
     values = {name: [math.nan if (value := r[name]) is None else float(value) for r in results] for name in names}
@@ -50,7 +50,7 @@ def runs_by_row(records: Iterable[Record]) -> list[list[Record]]:
     return groups(records, lambda record: record.row)
 
 
-def rows_of(records: Sequence[Record], all_records: Records) -> list[Row]:
+def make_rows(records: Sequence[Record], all_records: Records) -> list[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
     A title that several methods share is followed by each one's name. A seed counts once: of runs of several versions
@@ -83,11 +83,11 @@ def rows_of(records: Sequence[Record], all_records: Records) -> list[Row]:
             title=title,
             n=len(finished),
             planned=len(runs),
-            metrics=cells_of(results, spec.evaluation.ddof),
+            metrics=summarise_metrics(results, spec.evaluation.ddof),
             runs=ids,
-            tuning=all_records.budget_of(runs[0]),
+            tuning=all_records.tuning_budget(runs[0]),
             seeds=tuple(finished),
-            state=state_of(ids, all_records),
+            state=row_state(ids, all_records),
         )
         rows.append(row)
     methods: dict[str, set[str]] = {}

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec, Spec
-from hierbench.leaderboard.rows import cells_of, state_of
+from hierbench.leaderboard.rows import row_state, summarise_metrics
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.text import one_line
@@ -56,7 +56,7 @@ def scored_rows(dataset: str, records: Records, runs: Spec | None) -> tuple[list
 
 
 def _row(name: str, group: Sequence[Record], records: Records) -> Row:
-    cells, ids = cells_of([record.metrics for record in group]), [record.id for record in group]
+    cells, ids = summarise_metrics([record.metrics for record in group]), [record.id for record in group]
     intervals = group[0].result.get("intervals", {}) if len(group) == 1 else {}
     for metric in cells.keys() & intervals.keys():
         low, high = intervals[metric]
@@ -70,5 +70,5 @@ def _row(name: str, group: Sequence[Record], records: Records) -> Row:
         metrics=cells,
         runs=ids,
         scored=True,
-        state=state_of(ids, records),
+        state=row_state(ids, records),
     )

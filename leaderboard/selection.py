@@ -29,7 +29,7 @@ def run_by_id(beginning: str, dataset: str, records: Records, protocol: Protocol
     if len(matches) > 1:
         raise UserError(f"{len(matches)} runs have an id that begins with {beginning!r}; give more of it")
     record = matches[0]
-    spec = _spec_of(record)
+    spec = _row_spec(record)
     if spec.dataset.name != (name := dataset_name(dataset)):
         raise UserError(f"run {beginning} is of {spec.dataset.name}, not of {name}")
     if protocol is not None and spec.protocol != protocol:
@@ -47,7 +47,7 @@ def choose_run(board: Board, method: str | None, feature_type: str | None, seed:
     Raises:
         UserError: no run fits, several do, or the one that does is not finished or rejected.
     """
-    records_of_rows = [record for row in board.rows for id_ in row.runs if _spec_of(record := board.records[id_])]
+    records_of_rows = [record for row in board.rows for id_ in row.runs if _row_spec(record := board.records[id_])]
     records_of_rows = [record for record in records_of_rows if record.job.method.name == method] or records_of_rows
     matches = [
         record
@@ -115,7 +115,7 @@ def parameters(spec: Spec) -> str:
     return ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
 
 
-def _spec_of(record: Record) -> Spec:
+def _row_spec(record: Record) -> Spec:
     if record.spec is not None:
         return record.spec
     if record.scored is not None:

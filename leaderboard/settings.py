@@ -17,7 +17,7 @@ SECTIONS = ("model", "train", "augment", "evaluation")
 OF_RECIPE = "not as in the recipe: "  # begins a remark that cannot be made again without a user's file
 
 
-def recipe_of(dataset: str, protocol: str) -> Recipe | None:
+def find_recipe(dataset: str, protocol: str) -> Recipe | None:
     """Return the recipe of a dataset under a protocol, None where there is none."""
     load = shipped_recipe if dataset in recipe_names() else load_recipe
     try:
@@ -44,7 +44,7 @@ def _recorded(spec: Spec, content: dict[str, Any], key: str) -> Any:
 
 def published_value(dataset: str, key: str) -> Any:
     """Return a key's value in the published pipeline."""
-    recipe = recipe_of(dataset, "authors")
+    recipe = find_recipe(dataset, "authors")
     assert recipe is not None, dataset
     value = _walk(recipe.model_dump(mode="json", by_alias=True), key)
     return DEFAULTS[key] if value is MISSING else value
@@ -62,7 +62,7 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     Hyperparameters do not count, and learning rates only `with_rates`. `dataset` is how the user gave it: the file of
     a dataset, or a name, by default the spec's.
     """
-    recipe = recipe_of(dataset or spec.dataset.name, spec.protocol)
+    recipe = find_recipe(dataset or spec.dataset.name, spec.protocol)
     if recipe is None:
         return []
     content = recipe.model_dump(mode="json", by_alias=True)
@@ -80,7 +80,7 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     odd = [f"{key} = {value}" for key, (value, right) in values.items() if value != right]
     # Re-ranked runs have the rates of their first base, and do not know its name.
     methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]
-    rates = [recipe.rates_of(method, spec.type) for method in methods]
+    rates = [recipe.rates_for(method, spec.type) for method in methods]
     if with_rates and spec.train.lr not in rates:
         rates_of_run, right = spec.train.lr, rates[0]
         shared = [name for name in Rates.model_fields if rates_of_run.of(name) != right.of(name)]
@@ -120,7 +120,7 @@ def remarks_on(
     ):
         remarks.append(f"{OF_RECIPE}{', '.join(odd)}")
     if mixed:
-        tuned = all(all_records.budget_of(record) for record in records if record.job.type in mixed)
+        tuned = all(all_records.tuning_budget(record) for record in records if record.job.type in mixed)
         remarks.append("learning rates tuned per method" if tuned else "learning rates differ between methods")
     if recipe is not None and recipe.remark:
         remarks.append(recipe.remark)

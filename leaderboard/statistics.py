@@ -89,7 +89,7 @@ def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     return [row for row in of_runs or rows if not row.lacking and row.is_ranked]
 
 
-def front_of(rows: Sequence[Row]) -> list[Row]:
+def pareto_front(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that no other beats in both accuracy and mistake severity, the most severe last."""
     placed = []
     for number, row in enumerate(rows):
@@ -150,7 +150,7 @@ def welch(variances: Sequence[float], counts: Sequence[int]) -> tuple[float, flo
     return math.sqrt(sum(parts)), sum(parts) ** 2 / spread if spread else 1.0
 
 
-def deviation_of(cell: Cell, n: int, ddof: int) -> float | None:
+def deviation_from_interval(cell: Cell, n: int, ddof: int) -> float | None:
     """Return the standard deviation (ddof 1) behind a printed half-width of n runs, None where none is printed.
 
     The half-width is t(.975, n - 1) s / sqrt(n), and this ddof that of its s.

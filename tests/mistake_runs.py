@@ -8,7 +8,7 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.data.prepared import Prepared, digest_of, find
+from hierbench.data.prepared import Prepared, arrays_digest, find
 from hierbench.execution.plan import make_plan
 from hierbench.metrics import Tally
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
@@ -39,7 +39,7 @@ def prepare(data_dir, paths=PATHS, per_class=50, size=32, name="shapes"):
         np.save(folder / f"{split}-images.npy", images)
         np.save(folder / f"{split}-labels.npy", generator.permutation(np.arange(count) % len(paths)))
     meta = {"paths": paths, "remark": "", "splits": splits, "image_size": [size, size]}
-    digest = digest_of(paths, Prepared(folder, meta).arrays)
+    digest = arrays_digest(paths, Prepared(folder, meta).arrays)
     (folder / "meta.json").write_text(json.dumps(meta | {"digest": digest}))
     return find(name, data_dir)
 

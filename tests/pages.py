@@ -115,7 +115,7 @@ class Pages:
         from hierbench.figures.plots import style
         from hierbench.sharing import pictures
 
-        real = recipe._text_of
+        real = recipe._read_recipe
 
         def text_of(dataset):
             where, text = real(dataset)
@@ -123,7 +123,7 @@ class Pages:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shapes, "PER_CLASS", {"train": 4, "val": 2, "test": 8})
-            patch.setattr(recipe, "_text_of", text_of)
+            patch.setattr(recipe, "_read_recipe", text_of)
             patch.setattr(pictures, "draw_all", lambda *_: [])  # several at each publication; drawn in test_publish.py
             patch.setenv("HIERBENCH_CACHE_DIR", str(folder / ".cache"))
             patch.setenv("MPLBACKEND", "agg")
@@ -207,7 +207,7 @@ def check_part_of_recipe(text):
     """A part of a recipe is one of `shapes`."""
     from hierbench.config import recipe
 
-    content = tomllib.loads(recipe._text_of("shapes")[1])
+    content = tomllib.loads(recipe._read_recipe("shapes")[1])
     del content["authors"]
     recipe.parse_recipe(recipe.merged(content, tomllib.loads(text)), "a part")
 

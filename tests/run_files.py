@@ -37,4 +37,4 @@ def level_predictions_of(run):
 
 def digest_of(run, name):
     """The recorded SHA-256 of a file."""
-    return _record(run).digest_of(name)
+    return _record(run).recorded_digest(name)

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hierbench.config.spec import digest_of
+from hierbench.config.spec import json_digest
 from hierbench.data.datasets import shapes
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.runs import compact
-from hierbench.runs.further_metrics import content_of
+from hierbench.runs.further_metrics import values_content
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.reading import read_records
 from hierbench.runs.store import Run, Store
@@ -134,7 +134,7 @@ def respecify(run, **changes):
 def rename(run):
     """Name a run's folder after its spec."""
     content = json.loads((run.folder / "spec.json").read_text())
-    target = run.folder.with_name(digest_of(content))
+    target = run.folder.with_name(json_digest(content))
     run.folder.rename(target)
     return Run(target)
 
@@ -329,7 +329,7 @@ def _ask(folder, *asked):
     lines = []
     for kind, runs in asked:
         content = {"kind": kind, "dataset": "shapes", "options": {}, "ids": [run.folder.name for run in runs]}
-        own = digest_of([kind, "shapes", {}, content["ids"], {}])[:16]
+        own = json_digest([kind, "shapes", {}, content["ids"], {}])[:16]
         lines.append(json.dumps({"request": own, "time": "", "version": "", **content, "budget": {}}) + "\n")
     (folder.path / "requests.jsonl").write_text("".join(lines))
 
@@ -385,7 +385,9 @@ def further_metric_invented(folder):
     folder.table.write_text(json.dumps(content))
     records = read_records(folder.path)
     for record in records:
-        write_json(record.folder / "further-metrics.json", content_of(record, records, {"hf_macro": 0.26, "ece": 0.26}))
+        write_json(
+            record.folder / "further-metrics.json", values_content(record, records, {"hf_macro": 0.26, "ece": 0.26})
+        )
     run = folder.run("flamingo", 0)
     said = r"hf_macro is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
     return Found([(short(run), said)], refused=False, silent=True)
@@ -400,7 +402,7 @@ def claimed_metric(folder):
     folder.table.write_text(json.dumps(content))
     records = read_records(folder.path)
     for record in records:
-        write_json(record.folder / "further-metrics.json", content_of(record, records, {"ece": 0.26}))
+        write_json(record.folder / "further-metrics.json", values_content(record, records, {"ece": 0.26}))
     if folder.table.parent == folder.path:
         said = r"ece is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
         return Found([(short(folder.run("ce", 0)), said)], refused=False, silent=True)
@@ -420,7 +422,7 @@ def budget_invented(folder):
     """A search of fewer trials than none is no budget."""
     runs = [run.folder.name for run in Store(folder.path).runs()]
     budget = {"flamingo:type-I": {"trials": -5, "runs": True, "study": "s"}}
-    own = digest_of(["comparison", "shapes", {}, runs, budget])[:16]
+    own = json_digest(["comparison", "shapes", {}, runs, budget])[:16]
     line = {"request": own, "kind": "comparison", "dataset": "shapes", "ids": runs, "budget": budget}
     (folder.path / "requests.jsonl").write_text(json.dumps(line) + "\n")
     return Found(

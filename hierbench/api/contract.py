@@ -23,32 +23,32 @@ from hierbench.api.contract_setup import (
     TREE,
     Check,
     ContractError,
-    batch_of,
     built,
     changed_params,
-    objective_of,
+    compute_objective,
+    compute_scores,
+    make_batch,
     require,
-    scores_of,
 )
-from hierbench.api.method import AnyMethod, Method, PostHoc, bases_of, groups_of, loss_names
+from hierbench.api.method import AnyMethod, Method, PostHoc, base_names, loss_names, trainable_groups
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.utils.errors import UserError, is_interrupt, line_in, one_line_of
+from hierbench.utils.errors import UserError, error_line, is_interrupt, line_in
 
 NUM_VAL = 24  # examples of the validation split
 TEST, VAL = 1, 100  # seeds of the bases' probabilities
 
 
 def _check_shapes(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), batch_of(cls)
+    method, (features, targets) = built(cls), make_batch(cls)
     for size in (BATCH, 2):
-        scores, expected = scores_of(method, features[:size]), (size, len(PATHS))
+        scores, expected = compute_scores(method, features[:size]), (size, len(PATHS))
         require(scores.shape == expected, f"scores must be {expected} for {size} examples, got {tuple(scores.shape)}")
         require(scores.isfinite().all(), "scores must be finite")
-    objective_of(method, features, targets)
+    compute_objective(method, features, targets)
 
 
 def _check_loss_names(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), batch_of(cls)
+    method, (features, targets) = built(cls), make_batch(cls)
     batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
     names: list[str] = []
     for inner, labels in batches * 2:
@@ -56,11 +56,11 @@ def _check_loss_names(cls: type[Method]) -> None:
 
 
 def _check_gradients(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), batch_of(cls)
+    method, (features, targets) = built(cls), make_batch(cls)
     features.requires_grad_()
     for progress in PROGRESS:
         method.progress = progress
-        objective_of(method.train(), features, targets).backward()
+        compute_objective(method.train(), features, targets).backward()
     for name, parameter in [*method.named_parameters(), ("the features", features)]:
         if parameter.requires_grad:
             gradient = torch.zeros(1) if parameter.grad is None else parameter.grad
@@ -69,21 +69,22 @@ def _check_gradients(cls: type[Method]) -> None:
 
 
 def _check_targets(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), batch_of(cls)
+    method, (features, targets) = built(cls), make_batch(cls)
     depends = False
     for progress in PROGRESS:
         method.progress = progress
-        other = objective_of(method, features, (targets + 1) % len(PATHS))
-        depends |= not torch.equal(objective_of(method, features, targets), other)
+        other = compute_objective(method, features, (targets + 1) % len(PATHS))
+        depends |= not torch.equal(compute_objective(method, features, targets), other)
     require(depends, "the loss does not depend on the targets")
 
 
 def _require_same(cls: type[Method], first: Method, second: Method, subject: str, advice: str) -> None:
-    features, targets = batch_of(cls)
-    losses = [objective_of(method.train(), features, targets) for method in (first, second)]
+    features, targets = make_batch(cls)
+    losses = [compute_objective(method.train(), features, targets) for method in (first, second)]
     require(torch.equal(*losses), f"{subject} gives another loss: {advice}")
     require(
-        torch.equal(scores_of(first, features), scores_of(second, features)), f"{subject} gives other scores: {advice}"
+        torch.equal(compute_scores(first, features), compute_scores(second, features)),
+        f"{subject} gives other scores: {advice}",
     )
 
 
@@ -92,10 +93,10 @@ def _check_determinism(cls: type[Method]) -> None:
 
 
 def _check_independence(cls: type[Method]) -> None:
-    method, (features, _) = built(cls), batch_of(cls)
-    alone = torch.cat([scores_of(method, row) for row in features.split(1)])
+    method, (features, _) = built(cls), make_batch(cls)
+    alone = torch.cat([compute_scores(method, row) for row in features.split(1)])
     message = "an example's scores depend on the rest of the batch"
-    require(torch.allclose(scores_of(method, features), alone, rtol=1e-4, atol=1e-5), message)
+    require(torch.allclose(compute_scores(method, features), alone, rtol=1e-4, atol=1e-5), message)
 
 
 def _check_relabelling(cls: type[Method]) -> None:
@@ -117,17 +118,17 @@ def _check_relabelling(cls: type[Method]) -> None:
 def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
     """Return what is wrong with a model over the relabelled classes that loads this state, "" if nothing is."""
     moved, leaves = built(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
-    features, targets = batch_of(cls)
+    features, targets = make_batch(cls)
     moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
     moved_targets = leaves.argsort()[targets]
     try:
         moved.load_state_dict(moved.state_dict() | state)
     except RuntimeError as error:
-        return one_line_of(error)
-    expected = scores_of(method, features)[:, leaves]
-    if not torch.allclose(scores_of(moved, moved_features), expected, rtol=1e-4, atol=1e-5):
+        return error_line(error)
+    expected = compute_scores(method, features)[:, leaves]
+    if not torch.allclose(compute_scores(moved, moved_features), expected, rtol=1e-4, atol=1e-5):
         return "relabelling the classes must permute the scores (one row per class, or per node with the classes last)"
-    losses = objective_of(method, features, targets), objective_of(moved, moved_features, moved_targets)
+    losses = compute_objective(method, features, targets), compute_objective(moved, moved_features, moved_targets)
     return "" if torch.allclose(*losses, rtol=1e-4, atol=1e-5) else "relabelling the classes changes the loss"
 
 
@@ -154,7 +155,7 @@ def _objectives(cls: type[Method], params: BaseModel | None = None) -> Tensor:
     """Return the objective at the beginning, in the middle and at the end of the training."""
     method, values = built(cls, params=params), list[Tensor]()
     for method.progress in PROGRESS:
-        values.append(objective_of(method, *batch_of(cls)))
+        values.append(compute_objective(method, *make_batch(cls)))
     return torch.stack(values)
 
 
@@ -170,22 +171,24 @@ def _check_hyperparameters(cls: Any) -> None:
 
 def _check_progress(cls: type[Method]) -> None:
     """At any time of the training the loss has the same finite terms, and scores do not depend on it."""
-    method, (features, targets) = built(cls), batch_of(cls)
-    scores, names = scores_of(method, features), list[str]()
+    method, (features, targets) = built(cls), make_batch(cls)
+    scores, names = compute_scores(method, features), list[str]()
     for progress in PROGRESS:
         method.progress = progress
-        objective_of(method.train(), features, targets)
+        compute_objective(method.train(), features, targets)
         names = loss_names(method.loss(method(features), targets), names)
         other = built(cls)  # its norms have seen no batch
         other.progress = progress
-        require(torch.equal(scores_of(other, features), scores), "scores depend on progress, which only loss may read")
+        require(
+            torch.equal(compute_scores(other, features), scores), "scores depend on progress, which only loss may read"
+        )
 
 
 def _check_groups(cls: type[Method]) -> None:
     """Own groups have free names, share no parameter, and are the same whenever the method is built."""
     method = built(cls)
-    groups, shared = list(method.parameter_groups()), groups_of(method)
-    again = groups_of(built(cls, RELABELLED, seed=3))
+    groups, shared = list(method.parameter_groups()), trainable_groups(method)
+    again = trainable_groups(built(cls, RELABELLED, seed=3))
     trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
     require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
     require(bool(groups), "parameter_groups is defined and names no group: leave it out")
@@ -196,7 +199,7 @@ def _check_groups(cls: type[Method]) -> None:
 
 def _check_level_scores(cls: type[Method]) -> None:
     """There is a finite score for each node of each level, and examples do not mix."""
-    method, (features, _) = built(cls).eval(), batch_of(cls)
+    method, (features, _) = built(cls).eval(), make_batch(cls)
     with torch.no_grad():
         predictions = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
     all_levels: list[Tensor] = []
@@ -218,7 +221,7 @@ def _check_level_scores(cls: type[Method]) -> None:
 def _probabilities(cls: type[PostHoc], seed: int = TEST, num: int = BATCH) -> list[Tensor]:
     """Return [B, K] of each base."""
     probabilities = []
-    for number in range(len(bases_of(cls))):
+    for number in range(len(base_names(cls))):
         generator = torch.Generator().manual_seed(seed + number)
         logits = torch.randn(num, len(PATHS), generator=generator, dtype=torch.float64)
         probabilities.append((3.0 * logits).softmax(dim=1))
@@ -266,7 +269,7 @@ def _check_rescore_relabelling(cls: type[PostHoc]) -> None:
 
 def _check_bases(cls: type[PostHoc]) -> None:
     """Every base that is named acts, if not by default then with another hyperparameter."""
-    bases, probabilities = bases_of(cls), _probabilities(cls)
+    bases, probabilities = base_names(cls), _probabilities(cls)
     variants = [None, *(changed for _, changed in changed_params(cls))]
     for number, base in enumerate(bases):
         other = [tensor.flip(0) if place == number else tensor for place, tensor in enumerate(probabilities)]
@@ -310,7 +313,7 @@ CHECKS = (
 )
 
 
-def checks_of(cls: AnyMethod) -> list[Check]:
+def list_checks(cls: AnyMethod) -> list[Check]:
     """Return the checks of a method's class: those of all methods of its kind, then those of its hooks."""
     return [check for check in CHECKS if check.concerns(cls)]
 
@@ -320,7 +323,7 @@ def check_method(cls: AnyMethod) -> Iterator[tuple[str, str]]:
 
     Where the first fails, that of shapes and finite values, it is the last: the others would fail for the same reason.
     """
-    for number, check in enumerate(checks_of(cls)):
+    for number, check in enumerate(list_checks(cls)):
         problem = _problem(check, cls)
         yield check.name, problem
         if problem and number == 0:
@@ -336,5 +339,5 @@ def _problem(check: Check, cls: AnyMethod) -> str:
         if isinstance(error, ContractError | UserError):
             return str(error)
         file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-        return one_line_of(error) + line_in(error, Path(file or "").name)
+        return error_line(error) + line_in(error, Path(file or "").name)
     return ""

@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
-from hierbench.api.method import AnyMethod, Method, PostHoc, bases_of
+from hierbench.api.method import AnyMethod, Method, PostHoc, base_names
 from hierbench.hierarchy.tree import Hierarchy
 
 BATCH = 8
@@ -47,7 +47,7 @@ class Check:
         if not issubclass(cls, self.kind):
             return False
         if self.hook == "base":
-            return issubclass(cls, PostHoc) and len(bases_of(cls)) > 1
+            return issubclass(cls, PostHoc) and len(base_names(cls)) > 1
         needed = self.hook == "fit" and getattr(cls, "needs_validation", False)
         return not self.hook or needed or getattr(cls, self.hook) is not getattr(self.kind, self.hook)
 
@@ -62,7 +62,7 @@ def require(condition: bool | Tensor, message: str) -> None:
         raise ContractError(message)
 
 
-def width_of(cls: type[Method]) -> int:
+def feature_width(cls: type[Method]) -> int:
     """Return D of the features that a method is checked with."""
     return NUM_FEATURES if "type-I" in cls.types else len(PATHS)
 
@@ -70,17 +70,17 @@ def width_of(cls: type[Method]) -> int:
 def built(cls: type[Method], tree: Hierarchy = TREE, params: BaseModel | None = None, seed: int = 0) -> Method:
     """Return a method with weights that follow from a seed."""
     torch.manual_seed(seed)
-    return cls(tree, width_of(cls), params or cls.Params())
+    return cls(tree, feature_width(cls), params or cls.Params())
 
 
-def batch_of(cls: type[Method]) -> tuple[Tensor, Tensor]:
+def make_batch(cls: type[Method]) -> tuple[Tensor, Tensor]:
     """Return features [B, D] and targets [B], the same at every call."""
     generator = torch.Generator().manual_seed(1)
-    features = torch.randn(BATCH, width_of(cls), generator=generator)
+    features = torch.randn(BATCH, feature_width(cls), generator=generator)
     return features, torch.arange(BATCH) % len(PATHS)
 
 
-def objective_of(method: Method, features: Tensor, targets: Tensor) -> Tensor:
+def compute_objective(method: Method, features: Tensor, targets: Tensor) -> Tensor:
     """Return the sum of the loss terms after checking that they are finite scalars."""
     torch.manual_seed(2)
     terms = method.loss(method(features), targets)
@@ -91,7 +91,7 @@ def objective_of(method: Method, features: Tensor, targets: Tensor) -> Tensor:
     return torch.stack(list(terms.values())).sum()
 
 
-def scores_of(method: Method, features: Tensor) -> Tensor:
+def compute_scores(method: Method, features: Tensor) -> Tensor:
     """Return the scores [B, K] as after training."""
     method.eval()
     with torch.no_grad():

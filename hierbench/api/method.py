@@ -136,7 +136,7 @@ class Method(Declared, nn.Module):
 GROUP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
-def groups_of(method: Method) -> dict[str, list[nn.Parameter]]:
+def trainable_groups(method: Method) -> dict[str, list[nn.Parameter]]:
     """Return the trainable parameters of a method that share a learning rate: the classifier's, then own groups.
 
     Raises:
@@ -239,6 +239,6 @@ class PostHoc(Declared):
 AnyMethod = type[Method] | type[PostHoc]
 
 
-def bases_of(method: type[PostHoc]) -> tuple[str, ...]:
+def base_names(method: type[PostHoc]) -> tuple[str, ...]:
     """Return the names of the methods whose predictions a post-hoc method takes, in their order."""
     return (method.base,) if isinstance(method.base, str) else method.base

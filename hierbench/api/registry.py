@@ -24,7 +24,7 @@ from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.spec import Spec
 from hierbench.config.validation import validated
-from hierbench.utils.errors import BrokenMethodError, UserError, foreign, line_in, one_line_of, unknown_name
+from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign, line_in, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 
 HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
@@ -134,9 +134,7 @@ def _import_errors(subject: str, file_name: str = "") -> AbstractContextManager[
     """Turn any error of an import into one line, with the last line of the method's own file that ran."""
 
     def problem(error: BaseException) -> BrokenMethodError:
-        return BrokenMethodError(
-            f"method {subject} cannot be imported: {one_line_of(error)}{line_in(error, file_name)}"
-        )
+        return BrokenMethodError(f"method {subject} cannot be imported: {error_line(error)}{line_in(error, file_name)}")
 
     return foreign(problem, passing=BrokenMethodError)
 

@@ -26,7 +26,7 @@ def list_(
     data_dir: DataOption = Path("data"),
 ) -> Table:
     """List the datasets, yours too, with their recipes, and which of them are prepared."""
-    from hierbench.config.recipe import protocols_of, recipe_names
+    from hierbench.config.recipe import load_protocols, recipe_names
     from hierbench.data.prepared import find
     from hierbench.data.user.opening import prepared_names
     from hierbench.data.writer import SPLITS
@@ -34,7 +34,7 @@ def list_(
     yours, builtin = prepared_names(data_dir), recipe_names()
     titles, recipes = dict[str, str](), dict[str, dict[str, None]]()
     for name in [] if dataset in yours else builtin if dataset is None or dataset in builtin else [dataset]:
-        for recipe in protocols_of(name):
+        for recipe in load_protocols(name):
             titles.setdefault(recipe.data.variant, recipe.title)
             recipes.setdefault(recipe.data.variant, {})[recipe.dataset] = None
     if dataset is None or dataset in yours:

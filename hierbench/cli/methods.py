@@ -40,14 +40,14 @@ def check(
 
 def _passes(method: str) -> bool:
     """Print how each check of a method ended; return whether all passed."""
-    from hierbench.api.contract import check_method, checks_of
+    from hierbench.api.contract import check_method, list_checks
     from hierbench.api.registry import find_method
     from hierbench.utils.text import one_line
 
     with redirect_stdout(sys.stderr):  # a method may print
         loaded = find_method(method)
         problems = list(check_method(loaded.cls))
-    names, failed = [check.name for check in checks_of(loaded.cls)], 0
+    names, failed = [check.name for check in list_checks(loaded.cls)], 0
     for name, problem in problems:
         names.remove(name)
         failed += bool(problem)

@@ -38,9 +38,9 @@ def power(
 
     From their runs, from published intervals, or from planned numbers.
     """
-    from hierbench.leaderboard.columns import PAPER, column_of, further
+    from hierbench.leaderboard.columns import PAPER, find_column, further
     from hierbench.leaderboard.opening import open_board
-    from hierbench.leaderboard.power import Effect, effects_of, plan
+    from hierbench.leaderboard.power import Effect, effects_between, plan
     from hierbench.leaderboard.tables.power import power_table
 
     _check(target, level, difference, deviation)
@@ -55,11 +55,11 @@ def power(
         raise UserError("give --dataset and two rows, METHOD[:TYPE] each, or --difference and --deviation")
     if numbers == "paper" and unpaired:
         raise UserError("--unpaired is for runs; the rows of the paper's tables are never paired")
-    column = column_of(metric or DEFAULT)
+    column = find_column(metric or DEFAULT)
     columns = [column] if further([column]) else PAPER
     board = open_board(dataset, place, columns, numbers, apart=False)
     plans = []
-    for row, reference, effect in effects_of(board, (rows[0], rows[1]), column, paired=not unpaired):
+    for row, reference, effect in effects_between(board, (rows[0], rows[1]), column, paired=not unpaired):
         if difference is not None:
             effect = replace(effect, difference=difference, ci95=None)
         if deviation is not None:

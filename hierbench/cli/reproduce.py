@@ -17,7 +17,7 @@ from hierbench.config.options import (
     ProtocolOfRuns,
     RequestOption,
     WeightsOption,
-    jobs_of,
+    parse_jobs,
 )
 from hierbench.leaderboard.table import Line, Shown, Table, Text
 from hierbench.utils.errors import UserError
@@ -54,7 +54,7 @@ def reproduce(
     device: DeviceOption = "auto",
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Parallel jobs; auto: as many as fit."),
+        typer.Option("--jobs", parser=parse_jobs, metavar="N|auto", help="Parallel jobs; auto: as many as fit."),
     ] = None,
 ) -> Shown:
     """Print the command behind a row; with --run, carry it out.
@@ -85,14 +85,14 @@ def reproduce(
 
 def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repetition"]) -> dict[str, Any]:
     """Return what is known of a row, its command first, as JSON types; without a command, the spec of a run."""
-    from hierbench.runs.requests import words_of
+    from hierbench.runs.requests import command_words
 
     spec, cells = (
         next(iter(recorded.runs.values())).job,
         {name: recorded.row.metrics[name] for name in recorded.metrics},
     )
     environments = [run.environment for run in recorded.runs.values()]
-    command = None if recorded.options is None else words_of(vars(recorded.options))
+    command = None if recorded.options is None else command_words(vars(recorded.options))
     return {
         "method": recorded.row.method,
         "type": recorded.row.type,

@@ -13,7 +13,7 @@ from hierbench.config.names import complete_dataset, complete_methods, complete_
 from hierbench.utils.errors import UserError
 
 
-def jobs_of(text: str) -> int | None:
+def parse_jobs(text: str) -> int | None:
     """Parse --jobs; None stands for "auto"."""
     if text == "auto":
         return None
@@ -100,7 +100,7 @@ class Options:
     device: DeviceOption = "auto"
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", parser=jobs_of, metavar="N|auto", help="Parallel jobs; auto: one per core or GPU."),
+        typer.Option("--jobs", parser=parse_jobs, metavar="N|auto", help="Parallel jobs; auto: one per core or GPU."),
     ] = None
     jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")] = 1
     devices: DevicesOption = 1

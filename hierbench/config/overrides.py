@@ -61,7 +61,7 @@ def methods_set(override: str) -> list[str]:
     return [*content.get("methods", {}), *content.get("tune", {}).get("grid", {})]
 
 
-def override_of(key: str, value: Any) -> str:
+def format_override(key: str, value: Any) -> str:
     """Return `KEY=VALUE` that sets a key of the content to a value of JSON.
 
     Raises:

@@ -82,11 +82,11 @@ class Recipe(Closed):
             raise ValueError(f"key expected.{short[0]} is missing")
         return self
 
-    def params_of(self, method: str) -> dict[str, Any]:
+    def params_for(self, method: str) -> dict[str, Any]:
         """Return the hyperparameters that the recipe sets for a method; the others keep their defaults."""
         return {name: value for name, value in self.methods.get(method, {}).items() if name != "lr"}
 
-    def rates_of(self, method: str, feature_type: FeatureType) -> JobRates:
+    def rates_for(self, method: str, feature_type: FeatureType) -> JobRates:
         """Return the learning rates of a method: its own, and for the others those of the type."""
         shared = self.train.lr.of(feature_type).model_dump()
         return JobRates.model_validate(shared | own_rates(self.methods.get(method, {})))
@@ -125,7 +125,7 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     Raises:
         UserError: no such recipe, an override without "=", an unknown key or an invalid value.
     """
-    where, text = _text_of(dataset)
+    where, text = _read_recipe(dataset)
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits
@@ -172,7 +172,7 @@ def with_weights_file(recipe: Recipe, file: Path | None) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "file"})})
 
 
-def _text_of(dataset: str) -> tuple[str, str]:
+def _read_recipe(dataset: str) -> tuple[str, str]:
     """Return how errors call the recipe of a dataset, and its text."""
     if is_dataset_file(dataset):
         if not os.path.lexists(dataset):
@@ -228,15 +228,15 @@ def _of_user(recipe: Recipe, where: str, file: Path, base: Recipe | None) -> Rec
     return recipe.model_copy(update={"data": data})
 
 
-def images_of(name: str) -> str:
+def image_dataset(name: str) -> str:
     """Return the dataset whose images a built-in recipe uses; any other name as it is."""
     return shipped_recipe(name).data.dataset if name in recipe_names() else name
 
 
-def protocols_of(dataset: str) -> list[Recipe]:
+def load_protocols(dataset: str) -> list[Recipe]:
     """Return a dataset's recipe under each protocol; a user's file has the paper's alone unless it has [authors]."""
     first = load_recipe(dataset)
-    if is_dataset_file(dataset) and "authors" not in tomllib.loads(_text_of(dataset)[1]):
+    if is_dataset_file(dataset) and "authors" not in tomllib.loads(_read_recipe(dataset)[1]):
         return [first]
     return [first, load_recipe(dataset, protocol="authors")]
 
@@ -246,7 +246,7 @@ def dataset_name(dataset: str) -> str:
     return load_recipe(dataset).dataset if is_dataset_file(dataset) else dataset
 
 
-def title_of(dataset: str) -> str:
+def dataset_title(dataset: str) -> str:
     """Return a dataset's title; of a user's dataset that is given by name, the name."""
     return load_recipe(dataset).title if is_dataset_file(dataset) or dataset in recipe_names() else dataset
 

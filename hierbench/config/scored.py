@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hierbench.config.spec import DatasetSpec, digest_of
+from hierbench.config.spec import DatasetSpec, json_digest
 from hierbench.config.validation import Closed
 
 
@@ -26,7 +26,7 @@ class Scored(Closed):
     @property
     def id(self) -> str:
         """SHA-256 of the canonical JSON."""
-        return digest_of(self.content())
+        return json_digest(self.content())
 
 
 def is_scored(spec: dict[str, Any]) -> bool:

@@ -93,7 +93,7 @@ class Spec(Closed):
     @property
     def id(self) -> str:
         """SHA-256 of the canonical JSON."""
-        return digest_of(self.content())
+        return json_digest(self.content())
 
     @property
     def comparison(self) -> str:
@@ -102,7 +102,7 @@ class Spec(Closed):
         for key in ("method", "type", "seed", "base"):
             del content[key]
         del content["train"]["lr"]  # differs between types, and may between methods
-        return digest_of(content)
+        return json_digest(content)
 
     @property
     def label(self) -> str:
@@ -110,7 +110,7 @@ class Spec(Closed):
         return f"{self.method.name} {self.type} seed {self.seed}"
 
 
-def digest_of(content: Any) -> str:
+def json_digest(content: Any) -> str:
     """Return the SHA-256 of canonical JSON: sorted keys, no blanks, no NaN."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return sha256(text.encode()).hexdigest()

@@ -74,10 +74,10 @@ def _unknown_key(parts: list[str], model: type[BaseModel]) -> UserError:
 def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
     """Return {key: model of the section, or None for a value}."""
     types = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-    return {name: _model_of(type_) for name, type_ in types.items()}
+    return {name: _section_model(type_) for name, type_ in types.items()}
 
 
-def _model_of(type_: Any) -> type[BaseModel] | None:
+def _section_model(type_: Any) -> type[BaseModel] | None:
     """Return the model of a section, which may be optional; None for a value."""
     parts = [part for part in get_args(type_) if part is not NoneType] if isinstance(type_, UnionType) else [type_]
     inner = parts[0] if len(parts) == 1 else None

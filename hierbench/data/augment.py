@@ -89,7 +89,7 @@ class RandomResizedCrop:
         return F.grid_sample(images[rows].to(grid.dtype), grid, mode="bilinear", align_corners=True)
 
 
-def crop_of(augment: Augment) -> PadAndCrop | RandomResizedCrop:
+def make_crop(augment: Augment) -> PadAndCrop | RandomResizedCrop:
     """Return the crop that a recipe's section configures."""
     if augment.crop == "random-resized":
         return RandomResizedCrop(augment.flip)

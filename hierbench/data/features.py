@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.config.sections import Augment, FeatureType, Model
-from hierbench.config.spec import Spec, digest_of
+from hierbench.config.spec import Spec, json_digest
 from hierbench.data.prepared import Prepared, Progress, check_once
 from hierbench.data.writer import SPLITS
 from hierbench.utils.arrays import map_array
@@ -79,7 +79,7 @@ class Wanted:
     @property
     def key(self) -> str:
         """The name of the cache."""
-        return digest_of(self.content())[:32]
+        return json_digest(self.content())[:32]
 
     @property
     def folder(self) -> Path:

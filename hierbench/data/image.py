@@ -47,7 +47,7 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
         UnreadableImageError: it is damaged or not a JPEG, PNG or WebP, or `crop` raised an error.
     """
     try:
-        pixels = pixels_of(content)
+        pixels = decode_pixels(content)
         if crop is not None:
             pixels = crop(pixels)
         if pixels.shape[1:] != size:
@@ -55,11 +55,11 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
         # PyTorch would copy on all cores, and each image has one of its own already.
         return np.ascontiguousarray(pixels.numpy())[None]
     except Exception as error:  # decoders fail in many ways
-        reason = reason_of(error, "not a JPEG, PNG or WebP file" if content else "the file is empty")
+        reason = decoding_error(error, "not a JPEG, PNG or WebP file" if content else "the file is empty")
         raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
 
 
-def reason_of(error: Exception, unknown: str) -> str:
+def decoding_error(error: Exception, unknown: str) -> str:
     """Return why a decoder failed, in one line: `unknown` for what is no image; raise the error if memory is short."""
     if isinstance(error, MemoryError):
         raise error
@@ -78,7 +78,7 @@ def decode_file(
     return decode(content, str(path), size, crop)
 
 
-def pixels_of(content: bytes) -> Tensor:
+def decode_pixels(content: bytes) -> Tensor:
     """Return the RGB pixels of a JPEG, PNG or WebP file, uint8 [3, H, W].
 
     As torchvision's image folders do: grey values are repeated, palettes are looked up, transparency is dropped, and

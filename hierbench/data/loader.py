@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.config.spec import Spec
-from hierbench.data.augment import crop_of, normalise
+from hierbench.data.augment import make_crop, normalise
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Labels
 
@@ -47,7 +47,7 @@ class Split:
         images, labels = prepared.arrays(name)
         self._hold(images, labels, device, rank, num_ranks, resident)
         self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
-        self.crop = crop_of(spec.augment)
+        self.crop = make_crop(spec.augment)
         self.mean = torch.tensor(spec.augment.mean, device=device)
         self.std = torch.tensor(spec.augment.std, device=device)
         self.input_size = spec.model.input_size

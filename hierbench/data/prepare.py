@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.config.recipe import Recipe, load_recipe
-from hierbench.config.spec import digest_of as digest_of_content
+from hierbench.config.spec import json_digest as digest_of_content
 from hierbench.data.missing import leave_out_missing
-from hierbench.data.prepared import Prepared, Progress, digest_of, find, remember_check
+from hierbench.data.prepared import Prepared, Progress, arrays_digest, find, remember_check
 from hierbench.data.source import KeptError, Labels, Request, Source
 from hierbench.data.user import opening
 from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
@@ -238,7 +238,7 @@ def _complete(
     splits = {split: len(labels[split]) for split in SPLITS}
     odd: list[str] = []
     if recipe.source is None:
-        sizes = opening.sizes_of(source.paths, labels, source.image_size).model_dump()
+        sizes = opening.dataset_sizes(source.paths, labels, source.image_size).model_dump()
         full_sizes = recipe.expected.model_dump()  # Table 1 of the paper
         odd = [
             f"{key.replace('_', ' ')} {sizes[key]} instead of {full_sizes[key]}"
@@ -258,7 +258,7 @@ def _complete(
         "notice": source.notice,
         **({"source": source.state} if source.state else {}),
         **({} if source.ordered else {"ordered": False}),
-        "digest": digest_of(
+        "digest": arrays_digest(
             paths,
             lambda split: (map_array(images_file(partial, split)), rows[split]),
             vectors=vectors,

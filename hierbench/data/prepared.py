@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.config.options import folder_options
-from hierbench.config.recipe import images_of, recipe_names
+from hierbench.config.recipe import image_dataset, recipe_names
 from hierbench.config.sections import Data
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.source import Labels
@@ -145,9 +145,9 @@ def find(name: str, data_dir: Path) -> Prepared | None:
     return prepared
 
 
-def find_of(data: DatasetSpec, data_dir: Path) -> Prepared | None:
+def find_for_spec(data: DatasetSpec, data_dir: Path) -> Prepared | None:
     """Return the prepared form of the recipe that a spec names, or None; of a user's, else one with its digest."""
-    variant = Data(dataset=images_of(data.name), jpeg_quality=data.jpeg_quality).variant
+    variant = Data(dataset=image_dataset(data.name), jpeg_quality=data.jpeg_quality).variant
     prepared = find(variant, data_dir)
     if prepared is None and data.name not in recipe_names():
         for file in sorted((data_dir / "prepared").glob("[!.]*/meta.json")):
@@ -211,7 +211,7 @@ def check_once(folder: Path, names: Iterable[str], compare: Callable[[], None]) 
 
 
 def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> None:
-    if digest_of(prepared.meta["paths"], prepared.arrays, progress, prepared.vectors) != prepared.digest:
+    if arrays_digest(prepared.meta["paths"], prepared.arrays, progress, prepared.vectors) != prepared.digest:
         raise UserError(
             f"{prepared.folder} does not match its digest: it was changed after it was prepared; "
             f"remove it and prepare {prepared.folder.name} again"
@@ -229,7 +229,7 @@ def _state(folder: Path, names: Iterable[str]) -> dict[str, Any]:
     return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in stats.items()}
 
 
-def digest_of(
+def arrays_digest(
     paths: list[list[str]],
     arrays: Callable[[str], tuple[NDArray[Any], Labels]],
     progress: Progress = lambda share: None,

@@ -135,7 +135,7 @@ class Source:
         return sum(math.prod(self.shape(split)) * size for split in self.labels)
 
 
-def identity_of(source: Path) -> str:
+def source_identity(source: Path) -> str:
     """Return what changes when another folder or archive is given, or the archive is replaced."""
     status = source.resolve().stat()
     stamp = f" {status.st_size} {status.st_mtime_ns}" if source.is_file() else ""
@@ -148,7 +148,7 @@ def obtain_archive(archive: Remote, downloads: Path, dataset: str) -> Path:
     return obtain(archive, downloads, way_out)
 
 
-def root_of(request: Request, folder: str, archive: Remote, dataset: str, is_whole: Callable[[Path], bool]) -> Path:
+def source_root(request: Request, folder: str, archive: Remote, dataset: str, is_whole: Callable[[Path], bool]) -> Path:
     """Return the folder that holds a dataset's `folder`: the user's, or the one where an archive is unpacked.
 
     The official archive is downloaded if the user gives nothing, unless the downloads are already `is_whole`.

@@ -19,7 +19,7 @@ from hierbench.data.writer import SPLITS
 from hierbench.execution.inputs import Inputs
 from hierbench.execution.parameters import stand_in_tree
 from hierbench.execution.resources import Setting
-from hierbench.execution.timing import Trainee, Workload, seconds_of
+from hierbench.execution.timing import Trainee, Workload, measure_seconds
 from hierbench.execution.workers import seconds_to_start
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
@@ -113,23 +113,23 @@ def seconds_per_image(
     """
     precision = resolve_precision(recipe.train.precision, device, frozen=recipe.model.frozen)
 
-    def trainee_of(batch: int) -> Trainee:
+    def make_trainee(batch: int) -> Trainee:
         size = recipe.expected.image_size
         work = Workload(recipe.model, recipe.augment, size, hierarchy, batch, device, precision)
         return Trainee(work, CrossEntropy, feature_type)
 
     with torch.random.fork_rng(devices=[]):
         batch = min(PROBE_BATCH[device], batch_size)
-        trainee = trainee_of(batch)
+        trainee = make_trainee(batch)
         trainee.train()  # warm-up
-        seconds = min(seconds_of(trainee.train, device) for _ in range(ROUNDS))  # something else may run meanwhile
+        seconds = min(measure_seconds(trainee.train, device) for _ in range(ROUNDS))  # something else may run meanwhile
         larger = min(batch_size, int(batch * BUDGET / seconds))
         if larger > batch:
-            batch, trainee = larger, trainee_of(larger)
+            batch, trainee = larger, make_trainee(larger)
             trainee.train()
             # A step on features takes milliseconds, of which one alone says little.
             rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
-            seconds = statistics.median(seconds_of(trainee.train, device) for _ in range(rounds))
+            seconds = statistics.median(measure_seconds(trainee.train, device) for _ in range(rounds))
         return seconds / batch
 
 
@@ -168,6 +168,6 @@ def _seconds_to_extract(recipe: Recipe, device: str) -> float:
 
     with one_thread_each(), ThreadPoolExecutor(at_once) as threads:
         compute(PROBE)  # warm-up
-        each = seconds_of(lambda: compute(PROBE), device) / PROBE
+        each = measure_seconds(lambda: compute(PROBE), device) / PROBE
         num = max(PROBE, min(BLOCK, int(LONGEST / each)))
-        return seconds_of(lambda: list(threads.map(compute, [num] * at_once)), device) / (num * at_once)
+        return measure_seconds(lambda: list(threads.map(compute, [num] * at_once)), device) / (num * at_once)

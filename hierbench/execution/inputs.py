@@ -10,7 +10,7 @@ from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, check_source, prepare
 from hierbench.data.prepared import Prepared
 from hierbench.data.user.opening import if_current
-from hierbench.models.weights import find_weights, ready_weights, title_of
+from hierbench.models.weights import find_weights, ready_weights, weights_title
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store
 from hierbench.utils.console import Meter, say
@@ -78,7 +78,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             command = f"hierbench data prepare {options.dataset}{protocol}{option}{folders}"
             missing.append(f"{variant} {state} in {options.data_dir}; run: {command}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
-            missing.append(f"{title_of(model)} are not here; a run downloads them, or give --weights FILE")
+            missing.append(f"{weights_title(model)} are not here; a run downloads them, or give --weights FILE")
         if missing:
             return Inputs(None, missing="; ".join(missing))
     if prepared is not None:

@@ -22,7 +22,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
 
-def weights_of(job: Job, setting: Setting) -> Path | None:
+def open_weights(job: Job, setting: Setting) -> Path | None:
     """Return the file of weights that a job starts from, after comparing it with the plan's; None for random ones."""
     weights = setting.weights
     if job.spec.weights is None:
@@ -32,11 +32,11 @@ def weights_of(job: Job, setting: Setting) -> Path | None:
     return weights
 
 
-def data_of(job: Job, setting: Setting) -> Prepared:
+def open_data(job: Job, setting: Setting) -> Prepared:
     """Return the job's dataset, after comparing data and method with the plan's."""
     if job.method.code != job.spec.method.code:
         raise UserError(f"the file of {job.method.name} has changed since the plan; run the command again")
-    dataset = data.find_of(job.spec.dataset, setting.data_dir)
+    dataset = data.find_for_spec(job.spec.dataset, setting.data_dir)
     if dataset is None or dataset.digest != job.spec.dataset.digest:
         raise UserError(f"{job.spec.dataset.name} in {setting.data_dir} is not the data this job was planned for")
     data.check(dataset)
@@ -60,7 +60,7 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
         and job.spec.model.frozen
         and not job.spec.model.given_features
         and not is_finished(job.spec, setting.store)
-        for request in [Wanted.by_spec(data_of(job, setting), job.spec)]
+        for request in [Wanted.by_spec(open_data(job, setting), job.spec)]
     }
     for request, job in requests.values():
         _extract(request, job, setting)
@@ -78,7 +78,7 @@ def features_without_crops(job: Job, prepared: Prepared, setting: Setting) -> Fe
     return FeatureSplit(prepared, features, "train", spec, torch.device(setting.device))
 
 
-def features_of(job: Job, prepared: Prepared, setting: Setting, note: Note) -> Features:
+def cached_features(job: Job, prepared: Prepared, setting: Setting, note: Note) -> Features:
     """Return the cached features that a job with a frozen backbone trains on, extracted on this machine if need be."""
     backbone = job.spec.model.backbone
 
@@ -101,4 +101,4 @@ def _obtain(request: Wanted, job: Job, setting: Setting, on_rows: OnRows) -> Fea
     if (features := find_features(request)) is not None:  # reading the file of weights for its digest can take long
         check_features(features)
         return features
-    return obtain_features(request, weights_of(job, setting), setting.device, on_rows)
+    return obtain_features(request, open_weights(job, setting), setting.device, on_rows)

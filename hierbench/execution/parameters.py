@@ -18,7 +18,7 @@ from hierbench.models.libraries.lookup import cached_backbone
 def count_parameters(method: LoadedMethod, recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType) -> int:
     """Return the number of trainable parameters of a method's model on a type."""
     assert issubclass(method.cls, Method)
-    params = method.params(recipe.params_of(method.name))
+    params = method.params(recipe.params_for(method.name))
     model = build_classifier(method.cls, hierarchy, feature_type, recipe.model, params, network=_backbone(recipe.model))
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 

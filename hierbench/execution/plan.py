@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from hierbench.api.method import Method, PostHoc, bases_of, groups_of
+from hierbench.api.method import Method, PostHoc, base_names, trainable_groups
 from hierbench.api.registry import (
     BrokenMethod,
     LoadedMethod,
@@ -67,9 +67,9 @@ def check_request(
 
 def check_section(recipe: Recipe, method: LoadedMethod) -> None:
     """Raise a UserError if a recipe sets what a method does not take."""
-    method.params(recipe.params_of(method.name))
+    method.params(recipe.params_for(method.name))
     if issubclass(method.cls, PostHoc) and "lr" in recipe.methods.get(method.name, {}):
-        bases = " or ".join(f"methods.{base}.lr" for base in bases_of(method.cls))
+        bases = " or ".join(f"methods.{base}.lr" for base in base_names(method.cls))
         raise UserError(f"methods.{method.name}.lr: {method.name} is not trained; set {bases}")
     check_rates(recipe, method)
 
@@ -81,7 +81,7 @@ def with_bases(methods: Sequence[LoadedMethod]) -> dict[str, LoadedMethod]:
         method = open_ends.pop()
         if not issubclass(method.cls, PostHoc):
             continue
-        for base in bases_of(method.cls):
+        for base in base_names(method.cls):
             if base not in method_by_name:
                 method_by_name[base] = find_method(base)
                 open_ends.append(method_by_name[base])
@@ -116,7 +116,7 @@ def make_plan(
         method_recipe = recipes.get((method.name, feature_type), recipe)
         bases: list[LoadedMethod] = []
         if issubclass(method.cls, PostHoc):
-            bases = [method_by_name[base] for base in bases_of(method.cls)]
+            bases = [method_by_name[base] for base in base_names(method.cls)]
         else:
             check_rates(method_recipe, method, hierarchy, feature_type)
         for base in bases:
@@ -188,13 +188,13 @@ def make_spec(
             name=method.name,
             version=method.cls.version,
             code=method.code,
-            params=method.params(recipe.params_of(method.name)).model_dump(mode="json"),
+            params=method.params(recipe.params_for(method.name)).model_dump(mode="json"),
         ),
         type=feature_type,
         model=recipe.model,
         train=TrainSpec(
             **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `Session.open`
-            lr=recipe.rates_of(method.name, feature_type) if not bases else bases[0].train.lr,
+            lr=recipe.rates_for(method.name, feature_type) if not bases else bases[0].train.lr,
         ),
         augment=recipe.augment,
         evaluation=recipe.evaluation,
@@ -230,12 +230,12 @@ def group_names(
     assert issubclass(loaded.cls, Method)
     try:
         tree = hierarchy or stand_in_tree(sizes)
-        method = loaded.cls(tree, num_features(recipe, tree, kind), loaded.params(recipe.params_of(loaded.name)))
+        method = loaded.cls(tree, num_features(recipe, tree, kind), loaded.params(recipe.params_for(loaded.name)))
     except Exception as error:  # foreign code, perhaps over a tree that it was not made for; its job reports it
         if isinstance(error, UserError):
             raise
         return None
-    return [name for name in groups_of(method) if PREFIX + name not in RATE_NAMES]
+    return [name for name in trainable_groups(method) if PREFIX + name not in RATE_NAMES]
 
 
 def check_rates(

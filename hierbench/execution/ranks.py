@@ -21,7 +21,7 @@ from hierbench.execution.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.memory import count_micro_batches
-from hierbench.utils.errors import one_line_of
+from hierbench.utils.errors import error_line
 from hierbench.utils.processes import ending, starting_children
 
 JOIN_SECONDS = 10.0
@@ -119,7 +119,7 @@ def _rank(
 
 def _sendable(error: BaseException) -> BaseException:
     """Return the error, or its text where it cannot be pickled; a note has the traceback."""
-    copy: BaseException = RuntimeError(one_line_of(error))
+    copy: BaseException = RuntimeError(error_line(error))
     if not isinstance(error, KeyboardInterrupt):  # which the receiver would take for Ctrl-C
         with suppress(Exception):  # an exception of foreign code
             copy = pickle.loads(pickle.dumps(error))

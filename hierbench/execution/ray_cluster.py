@@ -19,12 +19,12 @@ import hierbench
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.ray_connection import Progress, connected, our_environment, reason
 from hierbench.execution.resources import Setting
-from hierbench.execution.run_job import Outcome, execute_when_free, reason_of, received, record_death
+from hierbench.execution.run_job import Outcome, describe_error, execute_when_free, received, record_death
 from hierbench.runs.job import Job
 from hierbench.runs.reading import read_record
 from hierbench.runs.store import Run
 from hierbench.utils.console import say, throttled
-from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import write_bytes
 from hierbench.utils.lock import Lock, LostError
 
@@ -95,7 +95,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driv
             except LocalRayletDiedError:  # nothing that this process starts can run any more
                 raise
             except RayTaskError as error:  # outside `execute`, which turns errors into outcomes
-                queue.end(job, Outcome("failed", f"a node could not run it: {one_line_of(error.cause)}"))
+                queue.end(job, Outcome("failed", f"a node could not run it: {error_line(error.cause)}"))
             except RayError as error:  # its process, its node, or the result with it
                 losses[job.id] += 1
                 if losses[job.id] > RETRIES:
@@ -145,7 +145,7 @@ def _received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
                 lock.check()
                 write_bytes(run.folder / name, files[name])
     except (OSError, LostError) as error:
-        return Outcome("failed", reason_of(error, run.folder))
+        return Outcome("failed", describe_error(error, run.folder))
     return outcome
 
 

@@ -15,7 +15,7 @@ import torch
 from hierbench.api.method import PostHoc
 from hierbench.api.registry import digest_of_code
 from hierbench.config.spec import Spec
-from hierbench.execution.job_inputs import data_of, features_of, weights_of
+from hierbench.execution.job_inputs import cached_features, open_data, open_weights
 from hierbench.execution.ranks import Report, train_on_ranks
 from hierbench.execution.resources import Setting
 from hierbench.models import Classifier
@@ -32,7 +32,7 @@ from hierbench.training.posthoc import rescore
 from hierbench.training.snapshots import keep_snapshot
 from hierbench.training.trainer import NonFiniteLossError
 from hierbench.utils.console import say
-from hierbench.utils.errors import MAX_ERROR, UserError, is_interrupt, one_line_of
+from hierbench.utils.errors import MAX_ERROR, UserError, error_line, is_interrupt
 from hierbench.utils.files import read_bytes, remove_abandoned, write_bytes
 from hierbench.utils.lock import Lock, LostError
 from hierbench.utils.text import one_line
@@ -75,7 +75,7 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
         if not lock.acquire():
             return Outcome("taken")
     except OSError as error:
-        return Outcome("failed", reason_of(error, folder))
+        return Outcome("failed", describe_error(error, folder))
     try:
         # Checked again: the previous holder of the lock may have finished the job.
         return Outcome("done") if is_finished(job.spec, setting.store) else _run(job, setting, lock, report, note)
@@ -149,7 +149,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         sign_running()
         if job.trains:
             _train(job, setting, run, report, sign_running, note)
-            data_of(job, setting)  # unchanged since the start: the arrays are mapped, not copied
+            open_data(job, setting)  # unchanged since the start: the arrays are mapped, not copied
         else:
             details["base_predictions"] = _rescore(job, setting, run, note)
         sign("done", files=fingerprints(run.folder))
@@ -157,7 +157,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         if is_interrupt(error) or isinstance(error, LostError | StoppedError):
             raise
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
-        reason = reason_of(error, run.folder) if expected else one_line_of(error)
+        reason = describe_error(error, run.folder) if expected else error_line(error)
         lines = traceback.format_exception(error)
         with suppress(OSError):  # a full disk: the reason still reaches the caller
             sign("failed", error=reason, traceback="".join(line[:MAX_ERROR] for line in lines))
@@ -165,7 +165,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
     return Outcome("done")
 
 
-def reason_of(error: BaseException, folder: Path) -> str:
+def describe_error(error: BaseException, folder: Path) -> str:
     """Return an expected error in one line; `folder` stands for the file that an OSError does not name."""
     if isinstance(error, OSError):
         return f"{error.filename or folder}: {error.strerror or error}"
@@ -190,9 +190,12 @@ def _keep_source(job: Job, run: Run) -> None:
 
 def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None], note: Note) -> None:
     """Train a job on its device or devices; the error for too little memory says how much would fit."""
-    dataset, train = data_of(job, setting), train_here if setting.devices == 1 else partial(train_on_ranks, train_here)
+    dataset, train = (
+        open_data(job, setting),
+        train_here if setting.devices == 1 else partial(train_on_ranks, train_here),
+    )
     if job.spec.model.frozen:
-        features_of(job, dataset, setting, note)
+        cached_features(job, dataset, setting, note)
     try:
         return train(job, setting, run, report, after_epoch)
     except Exception as error:
@@ -204,8 +207,8 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
 
 def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:
     """Train a job in this process, alone or as one of several that share it."""
-    prepared = data_of(job, setting)
-    weights = None if job.spec.model.frozen else weights_of(job, setting)
+    prepared = open_data(job, setting)
+    weights = None if job.spec.model.frozen else open_weights(job, setting)
 
     def on_epoch(epoch: int, model: Classifier) -> None:
         after_epoch()
@@ -216,10 +219,10 @@ def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch
 
 def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str | None] | None:
     """Re-rank, and return the digest of the predictions that were re-ranked; of several bases, those of each."""
-    used, prepared = predictions_of_bases(job.spec, setting.store), data_of(job, setting)
+    used, prepared = predictions_of_bases(job.spec, setting.store), open_data(job, setting)
     bases = [read_record(setting.store.run(base).folder) for base in job.spec.bases]
     if job.spec.model.frozen and issubclass(job.method.cls, PostHoc) and job.method.cls.needs_validation:
-        features_of(job, prepared, setting, note)  # those that its bases were trained on
+        cached_features(job, prepared, setting, note)  # those that its bases were trained on
     # A cluster's GPUs are not those of the machine that re-ranks.
     gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
     device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"

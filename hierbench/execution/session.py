@@ -99,7 +99,7 @@ class Execution:
     def __init__(self, session: Session, name: str) -> None:
         options, setting, dataset = session.options, session.setting, session.recipe.dataset
         self.setting, self.failed = setting, dict[str, str]()
-        self.meter = Meter(dataset, 0.0)  # of what it is told to expect, in epochs, see `work_of`
+        self.meter = Meter(dataset, 0.0)  # of what it is told to expect, in epochs, see `job_work`
         title = f"{name} {time.strftime('%Y-%m-%d %H:%M:%S')}"
         uri, self._store = options.mlflow or default_uri(options.runs), Store(options.runs)
         self.mirror = Mirror(
@@ -108,7 +108,7 @@ class Execution:
             dataset,
             title,
             lambda line: self.meter.say(f"warning: {line}"),
-            _parameters_of(session),
+            _mirrored_parameters(session),
         )
         self._counted: set[str] = set()
         self._status = "KILLED"
@@ -142,7 +142,7 @@ class Execution:
                 shown = "-" if severity is None else f"{severity:.2f}"
                 result = f"top-1 {record.metrics['top1']:.2f} %, severity {shown} ({duration(record.seconds)})"
                 self.meter.say(f"done: {labels[job.id]}: {result}")
-            self.mirror.write(record, labels[job.id], _history_of(record))
+            self.mirror.write(record, labels[job.id], _read_history(record))
             on_end(job)
 
         extract_features(plan, self.setting)
@@ -150,7 +150,7 @@ class Execution:
             self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
             for job in plan:  # what an earlier command could not mirror
                 if not self.mirror.has(job.id) and (record := self._record(job)).done:
-                    self.mirror.write(record, labels[job.id], _history_of(record))
+                    self.mirror.write(record, labels[job.id], _read_history(record))
         self._status = "FAILED" if self.failed else "FINISHED"
 
     def _record(self, job: Job) -> Record:
@@ -160,14 +160,14 @@ class Execution:
         """Count a job as done in the progress bar, once."""
         if job.id not in self._counted:
             self._counted.add(job.id)
-            self.meter.end_part(label, work_of(job))
+            self.meter.end_part(label, job_work(job))
 
 
-def _history_of(record: Record) -> Sequence[HistoryRow]:
+def _read_history(record: Record) -> Sequence[HistoryRow]:
     return record.history() if (record.folder / "history.csv").exists() else ()
 
 
-def _parameters_of(session: Session) -> dict[str, str]:
+def _mirrored_parameters(session: Session) -> dict[str, str]:
     """Return what a command was asked for, without folders: a path reveals the user's, and MLflow may be shared."""
     options, overrides = session.options, [override.split("=", 1) for override in session.options.overrides]
     methods = [Path(name).stem if is_path(name) else name for name in options.methods.split(",")]
@@ -185,6 +185,6 @@ def _parameters_of(session: Session) -> dict[str, str]:
     }
 
 
-def work_of(job: Job) -> float:
+def job_work(job: Job) -> float:
     """Return what a job counts in the progress bar: its epochs."""
     return float(job.spec.train.epochs) if job.trains else RESCORE_WORK

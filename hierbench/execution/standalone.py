@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hierbench.api.method import PostHoc, bases_of
+from hierbench.api.method import PostHoc, base_names
 from hierbench.api.registry import find_method, is_installed
 from hierbench.config.spec import CODE_VERSION, Spec
 from hierbench.execution.resources import Setting
@@ -21,7 +21,7 @@ from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
 
-def command_of(job: Job, setting: Setting) -> list[str]:
+def job_command(job: Job, setting: Setting) -> list[str]:
     """Return the arguments that run a job wherever the folders are mounted."""
     command = ["hierbench", "job", job.id, "--runs", str(setting.runs), "--data-dir", str(setting.data_dir)]
     command += ["--device", setting.device]
@@ -60,7 +60,7 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
             raise UserError(f"unknown method {spec.method.name!r}: a method from a file is given with --method{hint}")
         method = method_by_name.get(spec.method.name) or find_method(spec.method.name)
         posthoc = method.cls if issubclass(method.cls, PostHoc) else None
-        names = bases_of(posthoc) if posthoc else ()
+        names = base_names(posthoc) if posthoc else ()
         for file, given_method in zip(files, given_methods, strict=True):
             if given_method.name not in (method.name, *names):
                 raise UserError(f"--method {file} is {given_method.name}; the job is {spec.label}")

@@ -16,7 +16,7 @@ from hierbench.api.method import Method
 from hierbench.config.rates import Rates
 from hierbench.config.sections import Augment, FeatureType, Model, Precision
 from hierbench.config.spec import TrainSpec
-from hierbench.data.augment import crop_of
+from hierbench.data.augment import make_crop
 from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.loader import Split
 from hierbench.hierarchy.tree import Hierarchy
@@ -27,7 +27,7 @@ from hierbench.training.step import Step, make_optimizer
 RATE = 1e-4  # small, so that the loss on noise stays finite
 
 
-def seconds_of(function: Callable[[], object], device: str) -> float:
+def measure_seconds(function: Callable[[], object], device: str) -> float:
     """Return the seconds of a call, including the work that it starts on the device."""
     wait: Callable[[], None] = torch.cuda.synchronize if device == "cuda" else lambda: None
     wait()
@@ -70,7 +70,7 @@ class NoiseImages(Split):
         assert work.image_size is not None
         images = torch.randint(0, 256, (work.batches * work.batch, 3, *work.image_size), dtype=torch.uint8)
         _hold_noise(self, images, work)
-        self.crop, self.input_size = crop_of(work.augment), work.model.input_size
+        self.crop, self.input_size = make_crop(work.augment), work.model.input_size
         self.mean = torch.tensor(work.augment.mean, device=work.device)
         self.std = torch.tensor(work.augment.std, device=work.device)
 

@@ -37,7 +37,7 @@ def paths_from_csv(text: str, header: bool | None) -> tuple[dict[str, tuple[str,
             raise ValueError(f"line {number} has more than {DEEPEST} columns")
     width = max(len(row) for _, row in rows)
     rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
-    if width == 2 and (edges := _edges_of(rows, header)):
+    if width == 2 and (edges := _edges_from_columns(rows, header)):
         return paths_from_edges(edges), "edges"
     first = rows[0][1]
     columns = list(zip(*(row for _, row in rows[1:]), strict=True)) or [()] * width
@@ -59,7 +59,7 @@ def paths_from_csv(text: str, header: bool | None) -> tuple[dict[str, tuple[str,
     return paths, "paths"
 
 
-def _edges_of(rows: list[tuple[int, list[str]]], header: bool | None) -> list[tuple[str, str]]:
+def _edges_from_columns(rows: list[tuple[int, list[str]]], header: bool | None) -> list[tuple[str, str]]:
     """Return the (parent, child) pairs of two columns, in either direction; [] if they are paths.
 
     In paths no name is in both columns, except in one row that repeats it. Edges may begin with a header, which has no

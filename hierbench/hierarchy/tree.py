@@ -104,7 +104,7 @@ class Hierarchy:
             ValueError: a node is in a cycle, has two parents, is a second root, is listed twice, is unknown, or is both
                 a class and a parent; its name is not a string; or an edge is not a pair.
         """
-        parent = _parents_of(map(named_edge, edges))
+        parent = _parents_from_edges(map(named_edge, edges))
         if classes is None:
             classes = sorted(map(str, parent.keys() - parent.values()))
         order = [str(name) for name in classes]
@@ -135,7 +135,7 @@ class Hierarchy:
                 edges[above, node] = None
                 above = node
             leaf_of[name] = node
-        return cls._from_nodes(list(leaf_of), list(leaf_of.values()), _parents_of(edges), distance)
+        return cls._from_nodes(list(leaf_of), list(leaf_of.values()), _parents_from_edges(edges), distance)
 
     @classmethod
     def read(
@@ -237,7 +237,7 @@ class Hierarchy:
         return digest.hexdigest()
 
 
-def _parents_of(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Hashable]:
+def _parents_from_edges(edges: Iterable[tuple[Hashable, Hashable]]) -> dict[Hashable, Hashable]:
     """Return {child: parent} of a tree; raise a ValueError that names a node if the edges do not form one."""
     parent: dict[Hashable, Hashable] = {}
     nodes: dict[Hashable, None] = {}  # in order of appearance

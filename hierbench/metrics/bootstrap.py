@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from hierbench.metrics.sums import values_of
+from hierbench.metrics.sums import metrics_from_sums
 
 CONFIDENCE = 0.95
 
@@ -32,7 +32,7 @@ def bootstrap_intervals(
         totals[row, 1:] = times_drawn @ values
     tail = 50.0 * (1.0 - CONFIDENCE)
     intervals = {}
-    for name, drawn in values_of(totals.T, ks).items():
+    for name, drawn in metrics_from_sums(totals.T, ks).items():
         defined = drawn[~np.isnan(drawn)]
         low, high = np.percentile(defined, [tail, 100.0 - tail]) if len(defined) else (np.nan, np.nan)
         intervals[name] = float(low), float(high)

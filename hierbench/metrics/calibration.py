@@ -10,7 +10,7 @@ BINS = 15
 SUM = 1e-4  # by how much the probabilities of an example may miss 1: files hold them in single precision
 
 
-def probabilities_of(scores: Tensor) -> Tensor:
+def as_probabilities(scores: Tensor) -> Tensor:
     """Return scores [N, K] in float64 where they are a distribution, else their softmax."""
     return scores.double() if is_distribution(scores) else scores.double().softmax(dim=1)
 

@@ -13,7 +13,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.computations import Computation, totals_of
+from hierbench.metrics.computations import Computation, sum_counts
 from hierbench.metrics.evidence import Evidence
 from hierbench.metrics.registry import MetricInfo, find_metric
 
@@ -78,7 +78,7 @@ class HierarchicalMetric(Metric):
             raise ValueError(f"{self.info.name} needs level_predictions")
         counts = self.computation.counts(*needs, valid_targets, self.hierarchy)
         if self.computation.summed:
-            self.sums += totals_of(counts).to(self.sums.device)
+            self.sums += sum_counts(counts).to(self.sums.device)
         else:
             self.sums.append(counts)
 

@@ -54,7 +54,7 @@ class Computation(NamedTuple):
     ranked: bool = False
 
 
-def totals_of(counts: "Tensor") -> "Tensor":
+def sum_counts(counts: "Tensor") -> "Tensor":
     """Return the number of examples and the sums of their counts [N, S], [1 + S]."""
     import torch
 
@@ -66,7 +66,7 @@ def of_distances(name: str) -> Computation:
     return Computation(
         lambda evidence, k: (evidence.ranked(max(k, 1)),),
         lambda ranked, targets, tree: sums.contributions(ranked, targets, tree, [1, ranked.shape[1]]),
-        lambda totals, k: sums.values_of(totals.numpy(), [1, max(k, 1)])[name.format(k)],
+        lambda totals, k: sums.metrics_from_sums(totals.numpy(), [1, max(k, 1)])[name.format(k)],
         lambda _: 3,
         ranked=True,
     )
@@ -121,7 +121,7 @@ def of_coverage(rule: str) -> Computation:
     return Computation(
         lambda evidence, _: (evidence.top, evidence.climb),
         lambda top, climb, targets, tree: selective.climb_steps(top, climb, targets, tree).flatten(1),
-        lambda steps, _: selective.area_under(selective.curve_of(steps.unflatten(1, (3, -1)), rule)),
+        lambda steps, _: selective.area_under(selective.curve_from_steps(steps.unflatten(1, (3, -1)), rule)),
         summed=False,
     )
 
@@ -140,7 +140,7 @@ BITS = Computation(
     "float64",
     ranked=True,
 )
-TOP_LEVELS = of_levels(lambda evidence, _: (levels.levels_of(evidence.top, evidence.hierarchy),), 2, ranked=True)
+TOP_LEVELS = of_levels(lambda evidence, _: (levels.levels_from_paths(evidence.top, evidence.hierarchy),), 2, ranked=True)
 LIFTED_LEVELS = of_levels(lambda evidence, _: (evidence.lifted,), 2)
 FULL_PATH = of_levels(lambda evidence, _: (evidence.level_predictions,), 1)
 INCONSISTENT = of_levels(lambda evidence, _: (evidence.level_predictions,), 2)

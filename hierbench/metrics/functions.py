@@ -17,9 +17,9 @@ from torch import Tensor
 
 from hierbench.hierarchy.names import class_indices, in_order_of_tree, named_columns
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.calibration import probabilities_of
+from hierbench.metrics.calibration import as_probabilities
 from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.levels import levels_of
+from hierbench.metrics.levels import levels_from_paths
 from hierbench.metrics.ranking import INTEGERS, as_tensor
 from hierbench.metrics.registry import BY_NAME, compute_metrics, find_metric
 
@@ -365,20 +365,20 @@ def _of_classes(name: str, y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return a metric of the registry of predicted classes."""
     info = find_metric(name, tree)
     family = name.partition("@")[0]
-    true, predicted = _classes_of(y_true, tree, "y_true"), _classes_of(y_pred, tree, "y_pred")
+    true, predicted = _as_class_indices(y_true, tree, "y_true"), _as_class_indices(y_pred, tree, "y_pred")
     _check_lengths(true, predicted, "y_pred")
     needs = predicted
     if family in ("top1", "mistake_severity", "hierdist"):
         needs = predicted[:, None]  # ranked classes, of which there is one
     elif family == "level_accuracy":
-        needs = levels_of(predicted, tree)
-    return _fraction(name, info.value_of((needs,), true, tree))
+        needs = levels_from_paths(predicted, tree)
+    return _fraction(name, info.compute_from((needs,), true, tree))
 
 
 def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: Labels) -> float:
     """Return a metric of the registry of scores; the columns of a data frame are as it names them, without labels."""
     find_metric(name, tree)  # a k or level that the tree does not have
-    true = _classes_of(y_true, tree, "y_true")
+    true = _as_class_indices(y_true, tree, "y_true")
     if labels is None and (names := named_columns(y_score)):
         y_score = in_order_of_tree(np.asarray(y_score), names, tree, "y_score")
     scores = as_tensor(y_score, "y_score must be real numbers [N, K]")
@@ -389,21 +389,21 @@ def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: La
         scores = scores[:, _columns(labels, tree)]
     if scores.dtype in INTEGERS:
         scores = scores.double()
-    evidence = Evidence(scores, true.to(scores.device), tree, probabilities_of(scores))
+    evidence = Evidence(scores, true.to(scores.device), tree, as_probabilities(scores))
     return _fraction(name, compute_metrics([name], evidence)[name])
 
 
 def _of_levels(name: str, y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return a metric of the registry of a prediction per level."""
-    levels, true = as_tensor(y_levels, "y_levels must be integers [N, L]"), _classes_of(y_true, tree, "y_true")
-    return _fraction(name, find_metric(name).value_of((levels,), true.to(levels.device), tree))
+    levels, true = as_tensor(y_levels, "y_levels must be integers [N, L]"), _as_class_indices(y_true, tree, "y_true")
+    return _fraction(name, find_metric(name).compute_from((levels,), true.to(levels.device), tree))
 
 
 def _fraction(name: str, value: float) -> float:
     return value / 100.0 if find_metric(name).unit == "%" else value
 
 
-def _classes_of(values: Any, tree: Hierarchy, name: str) -> Tensor:
+def _as_class_indices(values: Any, tree: Hierarchy, name: str) -> Tensor:
     """Return class indices [N] of class indices or names; a ValueError unless they are one per example, N > 0."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     if array.ndim != 1:
@@ -415,7 +415,7 @@ def _classes_of(values: Any, tree: Hierarchy, name: str) -> Tensor:
 
 def _columns(labels: Sequence[Any], tree: Hierarchy) -> Tensor:
     """Return for each class of the tree its column; a ValueError unless each has one."""
-    columns = _classes_of(labels, tree, "labels")
+    columns = _as_class_indices(labels, tree, "labels")
     if len(columns) != tree.num_classes or len(columns.unique()) != tree.num_classes:
         raise ValueError(
             f"labels must name each of the {tree.num_classes} classes of the tree once, got {len(columns)}"

@@ -59,7 +59,7 @@ def lifted_predictions(probabilities: Tensor, hierarchy: Hierarchy) -> Tensor:
     return chosen
 
 
-def levels_of(classes: Tensor, hierarchy: Hierarchy) -> Tensor:
+def levels_from_paths(classes: Tensor, hierarchy: Hierarchy) -> Tensor:
     """Return the nodes [N, L] of the paths of classes [N]; their TICE is 0."""
     return torch.tensor(hierarchy.level_targets, device=classes.device)[classes]
 
@@ -68,7 +68,7 @@ def level_counts(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> 
     """Return what each example adds to the sums from which level accuracies, FPA and TICE follow.
 
     Args:
-        predictions: [N, L]. Of the top-ranked class with `levels_of`, of summed probabilities with
+        predictions: [N, L]. Of the top-ranked class with `levels_from_paths`, of summed probabilities with
             `lifted_predictions`.
         targets: [N] class indices.
         hierarchy: over the K classes.
@@ -86,7 +86,7 @@ def level_counts(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> 
     sizes = torch.tensor(hierarchy.level_sizes, device=predictions.device)
     if bool(((predictions < 0) | (predictions >= sizes)).any()):  # host-device sync
         raise ValueError("a level prediction is not a node of its level")
-    right = predictions == levels_of(targets, hierarchy)
+    right = predictions == levels_from_paths(targets, hierarchy)
     broken = torch.zeros_like(right[:, 0])
     for level, above in enumerate(hierarchy.parents):
         parent = torch.tensor(above, device=predictions.device)

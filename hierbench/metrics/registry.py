@@ -23,7 +23,7 @@ from hierbench.metrics.computations import (
     of_coverage,
     of_distances,
     of_paths,
-    totals_of,
+    sum_counts,
 )
 from hierbench.utils.errors import UserError, nearest, unknown_name
 
@@ -83,10 +83,10 @@ class MetricInfo:
         """Whether a tree has its level, or as many classes as its k."""
         return self.parameter <= (hierarchy.num_levels if self.name.startswith("level_") else hierarchy.num_classes)
 
-    def value_of(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> float:
+    def compute_from(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> float:
         """Return the metric of what it needs and of known targets [N]."""
         counts = self.computation.counts(*needs, targets, hierarchy)
-        totals = totals_of(counts).cpu().double() if self.computation.summed else counts
+        totals = sum_counts(counts).cpu().double() if self.computation.summed else counts
         return float(self.computation.value(totals, self.parameter))
 
 
@@ -277,4 +277,4 @@ def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, flo
 
 def _value(info: MetricInfo, evidence: "Evidence", targets: "Tensor", tree: Hierarchy) -> float:
     needs = info.computation.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
-    return float("nan") if needs[0] is None else info.value_of(needs, targets, tree)
+    return float("nan") if needs[0] is None else info.compute_from(needs, targets, tree)

@@ -96,10 +96,10 @@ def operating_curve(
         ValueError: no examples, or a target that is not a class.
     """
     targets = known_targets(targets.to(classes.device), hierarchy.num_classes)
-    return curve_of(climb_steps(classes, climb, targets, hierarchy), rule, thresholds)
+    return curve_from_steps(climb_steps(classes, climb, targets, hierarchy), rule, thresholds)
 
 
-def curve_of(steps: Tensor, rule: Rule, thresholds: Tensor | None = None) -> OperatingCurve:
+def curve_from_steps(steps: Tensor, rule: Rule, thresholds: Tensor | None = None) -> OperatingCurve:
     """Return the operating curve of `climb_steps` [N, 3, R]; the other arguments are those of `operating_curve`."""
     climb, right, coverage = (steps if rule == "climbing" else steps[:, :, [0, -1]]).unbind(1)
     # A climb leaves step r as soon as theta exceeds its probability; the changes of all examples, sorted, add up.

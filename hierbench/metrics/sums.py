@@ -101,7 +101,7 @@ class Tally:
         return self._read()[2 + len(self.ks) :]
 
 
-def values_of(sums: NDArray[np.float64], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+def metrics_from_sums(sums: NDArray[np.float64], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
     """Return the metrics of `evaluate` from sums [2 + len(ks), ...]: the examples, then those of `contributions`."""
     examples, correct, *distances = sums
     total_of = dict(zip(ks, distances, strict=True))
@@ -118,16 +118,16 @@ def metrics_from_counts(
     if not counts[0]:
         raise ValueError("no examples to evaluate")
     hidden = set() if shown is None else {f"hierdist@{k}" for k in set(ks) - set(shown)}
-    values = values_of(np.array(counts, dtype=np.float64), ks)
+    values = metrics_from_sums(np.array(counts, dtype=np.float64), ks)
     return {name: float(value) for name, value in values.items() if name not in hidden}
 
 
-def metrics_of(added: Tensor, ks: Sequence[int]) -> dict[str, float]:
+def metrics_from_contributions(added: Tensor, ks: Sequence[int]) -> dict[str, float]:
     """Return the metrics of `evaluate` from the `contributions` [N, 1 + len(ks)] of all examples."""
     return metrics_from_counts([len(added), *added.sum(dim=0).tolist()], ks)
 
 
-def mistakes_of(added: Tensor, hierarchy: Hierarchy) -> list[int]:
+def mistakes_from_contributions(added: Tensor, hierarchy: Hierarchy) -> list[int]:
     """Return what `mistakes_by_distance` returns from the `contributions` of all examples, whose first k is 1."""
     counts: list[int] = added[added[:, 0] == 0, 1].bincount(minlength=hierarchy.height + 1).tolist()
     return counts

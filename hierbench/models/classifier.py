@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hierbench.api.method import Method, groups_of
+from hierbench.api.method import Method, trainable_groups
 from hierbench.config.sections import FeatureType, Model
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.models.backbones import Backbone, WideBlock
@@ -67,7 +67,7 @@ class Classifier(nn.Module):
         return {
             name: [p for module in modules for p in module.parameters() if p.requires_grad]
             for name, modules in groups.items()
-        } | groups_of(self.method)
+        } | trainable_groups(self.method)
 
     def parameters_without_gradient(self) -> list[str]:
         """Return the names of trainable parameters that no output depends on: norms skipped by a raw input."""

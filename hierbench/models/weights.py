@@ -12,10 +12,10 @@ from torch import Tensor
 from hierbench.config.pretrained import KNOWN, Weights
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
-from hierbench.models.libraries.lookup import build_backbone, library_of
+from hierbench.models.libraries.lookup import build_backbone, find_library
 from hierbench.utils.console import say
 from hierbench.utils.download import Remote, obtain
-from hierbench.utils.errors import UserError, foreign, one_line_of
+from hierbench.utils.errors import UserError, error_line, foreign
 from hierbench.utils.files import open_regular
 
 if TYPE_CHECKING:
@@ -79,15 +79,15 @@ def download_weights(model: Model, folder: Path) -> Path:
     if isinstance(remote, Remote):
         # Of a file without a known digest, its content is all that can be checked.
         return obtain(remote, _place(model, folder), way_out, check=lambda path: check_weights(model, path))
-    title = f"{title_of(model)} from {remote.repository}"
+    title = f"{weights_title(model)} from {remote.repository}"
     say(f"downloading {title}")
-    with foreign(lambda error: UserError(f"cannot download {title} ({one_line_of(error)}); {way_out}")):
+    with foreign(lambda error: UserError(f"cannot download {title} ({error_line(error)}); {way_out}")):
         path = remote.download()
     check_weights(model, path)
     return path
 
 
-def title_of(model: Model) -> str:
+def weights_title(model: Model) -> str:
     """Return the name of a recipe's weights in messages."""
     published = KNOWN.get(model.weights)
     return f"the weights of {model.backbone}" if published is None else published.title
@@ -96,7 +96,7 @@ def title_of(model: Model) -> str:
 def _remote(model: Model) -> "Remote | HubFile":
     if model.weights in KNOWN:
         return KNOWN[model.weights]
-    library_entry = library_of(model.backbone)
+    library_entry = find_library(model.backbone)
     remote: Remote | HubFile | None = (
         None if library_entry is None else library_entry[0].default_weights(library_entry[1])
     )
@@ -162,7 +162,7 @@ def _mismatch(own_state: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> s
 
 def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return a state under the names of a library's network, converted where it is another release's."""
-    library_entry = library_of(model.backbone)
+    library_entry = find_library(model.backbone)
     if library_entry is None:
         return state
     library, name = library_entry
@@ -173,7 +173,7 @@ def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], pa
     kept = {key: value for key, value in state.items() if key not in network.dropped and key not in counters}
     if not (problem := _mismatch({key: own_state[key] for key in own_state if key not in counters}, kept)):
         return state
-    with foreign(lambda e: UserError(f"{path}{problem} ({one_line_of(e)}): not weights of {model.backbone}")):
+    with foreign(lambda e: UserError(f"{path}{problem} ({error_line(e)}): not weights of {model.backbone}")):
         converted: dict[str, Tensor] = library.convert(name, network.layers, dict(state))
     return converted
 

@@ -42,11 +42,11 @@ def board(
     check_known("source", source, ("runs", "paper"))
     if protocol is not None:
         check_known("protocol", protocol, PROTOCOLS)
-    columns = columns_of(metrics)
+    columns = parse_columns(metrics)
     return open_board(str(dataset), Place(Path(runs), Path(data_dir), protocol, request), columns, source)
 
 
-def columns_of(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
+def parse_columns(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
     """Return the columns of names in a list, or in a text as --metrics takes."""
     return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
 

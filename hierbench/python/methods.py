@@ -16,7 +16,7 @@ from typing import Any
 
 from hierbench.api.method import AnyMethod, Configured, Method, PostHoc
 from hierbench.api.registry import check_class, find_method, is_installed
-from hierbench.config.overrides import override_of
+from hierbench.config.overrides import format_override
 from hierbench.runs.store import Store
 from hierbench.utils.errors import BrokenMethodError, UserError
 from hierbench.utils.files import refuse_links, write_text
@@ -24,7 +24,7 @@ from hierbench.utils.files import refuse_links, write_text
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a dot would divide the key of a hyperparameter
 
 
-def options_of(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
+def method_options(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
     """Return the names and paths of methods, and `KEY=VALUE` for each hyperparameter that is given with them.
 
     Args:
@@ -43,13 +43,13 @@ def options_of(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
             names += [part.strip() for part in str(item).split(",") if part.strip()]
             continue
         cls, values = _parts(item)
-        reference = _reference_of(cls, runs)
+        reference = _class_reference(cls, runs)
         earlier = given_methods.setdefault(cls.name, (reference, values))
         if earlier != (reference, values):
             raise UserError(f"{cls.name} is given twice with different hyperparameters or classes; give one at a time")
         names.append(reference)
     return list(dict.fromkeys(names)), [
-        override_of(f"methods.{name}.{key}", value)
+        format_override(f"methods.{name}.{key}", value)
         for name, (_, values) in given_methods.items()
         for key, value in values.items()
     ]
@@ -72,7 +72,7 @@ def _plain(cls: AnyMethod, params: Any, names: Mapping[str, Any] | Sequence[str]
     return {name: values[name] for name in names if not (values[name] is None and fields[name].default is None)}
 
 
-def _reference_of(cls: AnyMethod, runs: Path) -> str:
+def _class_reference(cls: AnyMethod, runs: Path) -> str:
     """Return the name or path by which any process finds a class."""
     name = str(getattr(cls, "name", None))
     if not NAME.fullmatch(name):
@@ -84,7 +84,7 @@ def _reference_of(cls: AnyMethod, runs: Path) -> str:
     if file is not None and cls.__module__ != "__main__" and Path(file).name == f"{name}.py":
         path = Path(file).resolve()
     else:
-        text = _source_of(cls)
+        text = _class_source(cls)
         Store(runs).writable()
         path = refuse_links(runs.resolve(), ".methods", sha256(text.encode()).hexdigest()[:16]) / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _reference_of(cls: AnyMethod, runs: Path) -> str:
     return str(path)
 
 
-def _source_of(cls: type) -> str:
+def _class_source(cls: type) -> str:
     """Return the text of a file: a class and the imports that it uses; a UserError if it needs anything else."""
     namespace = vars(sys.modules.get(cls.__module__, builtins))
     source, imports = _found(cls, namespace)

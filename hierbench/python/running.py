@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hierbench.config.options import Device, Options
-from hierbench.config.overrides import override_of
+from hierbench.config.overrides import format_override
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board
-from hierbench.python.board import check_known, columns_of, whole_number
+from hierbench.python.board import check_known, parse_columns, whole_number
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -77,7 +77,7 @@ def run(
     Raises:
         UserError: a ValueError: an unknown name or key, a method whose source cannot be kept, missing data.
     """
-    from hierbench.python.methods import options_of
+    from hierbench.python.methods import method_options
     from hierbench.studies.comparison import compare
 
     check_known("device", device, get_args(Device))
@@ -87,10 +87,10 @@ def run(
     types = types if isinstance(types, str) else ",".join(types)
     if not types.strip(" ,"):
         raise UserError("types names no type; known: type-I, type-II")
-    names, settings = options_of(methods, Path(runs))
+    names, settings = method_options(methods, Path(runs))
     if not names:
         raise UserError('methods names no method; give "all", "paper", names or classes')
-    changes = [override_of(key, value) for key, value in _settings(set)]
+    changes = [format_override(key, value) for key, value in _settings(set)]
     options = Options(
         dataset=str(dataset),
         methods=",".join(names),
@@ -108,7 +108,7 @@ def run(
     )
     file = None if isinstance(tuned, bool) else Path(tuned)
     with _same_torch():
-        ended = compare(options, tuned=bool(tuned), file=file, columns=columns_of(metrics))
+        ended = compare(options, tuned=bool(tuned), file=file, columns=parse_columns(metrics))
     assert ended.board is not None  # only a dry run has none
     for line in ended.shown.lines:
         say(line)

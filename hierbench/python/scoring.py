@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hierbench.hierarchy.names import named_columns
 from hierbench.hierarchy.tree import Distance, Hierarchy
-from hierbench.python.board import columns_of, whole_number
+from hierbench.python.board import parse_columns, whole_number
 from hierbench.studies.scoring.command import Request, score_files
 from hierbench.studies.scoring.predictions import Arrays
 from hierbench.studies.scoring.report import Report
@@ -84,7 +84,7 @@ def score(
         seed,
         Path(runs),
         Path(data_dir),
-        columns_of(metrics),
+        parse_columns(metrics),
         dashes="",
     )
     return score_files(request)

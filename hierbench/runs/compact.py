@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.ranking import top_classes
-from hierbench.metrics.sums import CHUNK, DEFAULT_KS, contributions, metrics_of, mistakes_of, usable_ks
+from hierbench.metrics.sums import (
+    CHUNK,
+    DEFAULT_KS,
+    contributions,
+    metrics_from_contributions,
+    mistakes_from_contributions,
+    usable_ks,
+)
 from hierbench.utils.arrays import load_array, load_arrays
 from hierbench.utils.files import refuse_links, write_atomically
 
@@ -93,8 +100,8 @@ def pack_ranked(
         "ranked": np.packbits(bits),
         "shape": np.array([num, k, num_classes], dtype=np.int64),
         "top_scores": first.astype(np.float32),
-        "targets_sha256": _bytes_of(digest_of_targets(targets)),
-        "source_sha256": _bytes_of(source),
+        "targets_sha256": _member_bytes(digest_of_targets(targets)),
+        "source_sha256": _member_bytes(source),
     }
 
 
@@ -184,7 +191,7 @@ def metrics_of_ranked(ranked: IntArray, targets: IntArray, hierarchy: Hierarchy)
     """
     ks = [k for k in usable_ks(DEFAULT_KS, hierarchy.num_classes) if k <= ranked.shape[1]]
     sums = contributions(ranked, targets, hierarchy, ks)
-    return metrics_of(sums, ks), mistakes_of(sums, hierarchy)
+    return metrics_from_contributions(sums, ks), mistakes_from_contributions(sums, hierarchy)
 
 
 def _width(num_classes: int) -> int:
@@ -192,7 +199,7 @@ def _width(num_classes: int) -> int:
     return max(1, (num_classes - 1).bit_length())
 
 
-def _bytes_of(digest: str) -> NDArray[np.uint8]:
+def _member_bytes(digest: str) -> NDArray[np.uint8]:
     values = np.frombuffer(bytes.fromhex(digest), dtype=np.uint8)
     if len(values) != 32:
         raise ValueError(f"{digest[:80]!r} is not a SHA-256")

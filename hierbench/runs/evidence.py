@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hierbench.config.recipe import images_of, recipe_names
+from hierbench.config.recipe import image_dataset, recipe_names
 from hierbench.config.spec import DatasetSpec
-from hierbench.data.prepared import find_of, how_to_prepare
+from hierbench.data.prepared import find_for_spec, how_to_prepare
 from hierbench.hierarchy.readers import shipped_paths
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.metrics.calibration import is_distribution, probabilities_of
+from hierbench.metrics.calibration import as_probabilities, is_distribution
 from hierbench.metrics.evidence import Evidence
 from hierbench.runs.further_metrics import first_base
 from hierbench.runs.record import Record, Records
@@ -37,12 +37,12 @@ class Trees:
         return self._known[data]
 
     def _read(self, data: DatasetSpec) -> Hierarchy:
-        prepared, trees = find_of(data, self.data_dir), list[Hierarchy]()
+        prepared, trees = find_for_spec(data, self.data_dir), list[Hierarchy]()
         if prepared is not None:
             trees.append(prepared.hierarchy(data.distance))
         if data.name in recipe_names():
             try:
-                trees.append(Hierarchy.from_paths(shipped_paths(images_of(data.name)), data.distance))
+                trees.append(Hierarchy.from_paths(shipped_paths(image_dataset(data.name)), data.distance))
             except FileNotFoundError:
                 pass
         for tree in trees:
@@ -59,7 +59,7 @@ class Trees:
         )
 
 
-def evidence_of(
+def read_evidence(
     record: Record, records: Records, hierarchy: Hierarchy, examples: IntArray | None = None
 ) -> Evidence | None:
     """Return what a finished run's metrics are computed from.
@@ -84,9 +84,9 @@ def evidence_of(
     scores, targets, levels = _predictions(record, hierarchy, examples)
     base = first_base(record, records)
     if base is None or is_distribution(scores):
-        probabilities = probabilities_of(scores)
+        probabilities = as_probabilities(scores)
     else:
-        probabilities = probabilities_of(_predictions(base, hierarchy, targets.numpy())[0])
+        probabilities = as_probabilities(_predictions(base, hierarchy, targets.numpy())[0])
     return Evidence(scores, targets, hierarchy, probabilities, levels)
 
 

@@ -39,17 +39,17 @@ def first_base(record: Record, records: Records) -> Record | None:
     return records[record.bases[0]] if record.bases else None
 
 
-def origin_of(record: Record, records: Records) -> list[str | None]:
+def predictions_origin(record: Record, records: Records) -> list[str | None]:
     """Return the digests of the predictions from which a run's metrics follow: its own, and its first base's.
 
     A base that is not here, as where its record was not published, has the digest that the run has recorded.
     """
-    digest = record.digest_of(PREDICTIONS)
+    digest = record.recorded_digest(PREDICTIONS)
     if not record.bases:
         return [digest]
     base, recorded = records.get(record.bases[0]), record.status.get("base_predictions")
     first = recorded[0] if isinstance(recorded, list) and recorded else recorded
-    base_digest = None if base is None else base.digest_of(PREDICTIONS)
+    base_digest = None if base is None else base.recorded_digest(PREDICTIONS)
     return [digest, base_digest or (first if isinstance(first, str) else None)]
 
 
@@ -72,7 +72,7 @@ def published_values(record: Record, records: Records) -> Values:
 
 def _values(content: Mapping[str, Any], record: Record, records: Records) -> Values:
     values, stale = content.get("values"), content.get("code") != digest_of_code() and record.has_predictions
-    if content.get("predictions") != origin_of(record, records) or stale or not isinstance(values, dict):
+    if content.get("predictions") != predictions_origin(record, records) or stale or not isinstance(values, dict):
         return {}
     if not all(value is None or is_number(value) for value in values.values()):
         return {}
@@ -84,21 +84,21 @@ def write_further(record: Record, records: Records, values: Values) -> None:
     if (place := _cached(record, records)) is not None:
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_json(place, content_of(record, records, values))
+            write_json(place, values_content(record, records, values))
 
 
-def content_of(record: Record, records: Records, values: Values) -> dict[str, Any]:
+def values_content(record: Record, records: Records, values: Values) -> dict[str, Any]:
     """Return the content of a file with the values of a run."""
     return {
         "schema": 1,
         "code": digest_of_code(),
-        "predictions": origin_of(record, records),
+        "predictions": predictions_origin(record, records),
         "values": {name: None if math.isnan(value) else value for name, value in sorted(values.items())},
     }
 
 
 def _cached(record: Record, records: Records) -> Path | None:
-    origin, folder = origin_of(record, records), cache_folder()
+    origin, folder = predictions_origin(record, records), cache_folder()
     if folder is None or origin[0] is None or not record.has_predictions:
         return None
     key = sha256(json.dumps([digest_of_code(), record.id, *origin]).encode()).hexdigest()

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from hierbench.config.scored import Scored, is_scored
-from hierbench.config.spec import CODE_VERSION, Spec, digest_of
+from hierbench.config.spec import CODE_VERSION, Spec, json_digest
 from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
 from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, is_number, spec_of_row
 from hierbench.runs.requests import LARGEST, oldest_first, read_requests
@@ -100,13 +100,13 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
             damaged.append("spec.json")
             folder_kind = "a symbolic link, which is not followed" if folder.is_symlink() else "no folder"
             raise _ProblemError(f"its folder is {folder_kind}")
-        content = _spec_of(folder, damaged)
+        content = _read_spec(folder, damaged)
         if dataset is not None and _dataset_in(content) != dataset:
             return None
         fields |= _identified(content, folder.name)
         if fields.get("spec") is not None and fields["spec"].code != CODE_VERSION:
             notes.append(f"made by version {fields['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
-        fields["status"] = status = _status_of(folder, damaged, parse)
+        fields["status"] = status = _read_status(folder, damaged, parse)
         if status["state"] != "done":
             state, why = State.UNFINISHED, status.get("error")
             notes.append(f"{status['state']}: {why}" if why else status["state"])
@@ -123,7 +123,7 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
         findings.append(str(problem))
         if "status" not in fields:
             with suppress(_ProblemError):
-                fields["status"] = status = _status_of(folder, [], parse)
+                fields["status"] = status = _read_status(folder, [], parse)
                 if (
                     not damaged
                     and "spec.json" in read_files(folder, status.get("files", {}), read_predictions=False)[1]
@@ -136,7 +136,7 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
     return Record(state=state, findings=tuple(findings), notes=tuple(notes), damaged=tuple(damaged), **fields)
 
 
-def _spec_of(folder: Path, damaged: list[str]) -> dict[str, Any]:
+def _read_spec(folder: Path, damaged: list[str]) -> dict[str, Any]:
     try:
         return _strict(read_bytes(f"{folder}/spec.json"))
     except FileNotFoundError:
@@ -165,8 +165,8 @@ def _identified(content: dict[str, Any], name: str) -> dict[str, Any]:
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise _ProblemError(f"spec.json is not a spec of this version of hierbench ({place})") from None
-    if content_as_read != content or digest_of(content) != name:  # it may say anything: no row counts it
-        raise _ProblemError(f"its folder is not named after its spec, whose digest is {digest_of(content)[:12]}")
+    if content_as_read != content or json_digest(content) != name:  # it may say anything: no row counts it
+        raise _ProblemError(f"its folder is not named after its spec, whose digest is {json_digest(content)[:12]}")
     return fields
 
 
@@ -191,7 +191,7 @@ def _row_in(row: str) -> tuple[Spec, str, dict[str, Any]]:
     return spec, json.dumps(shared), shared
 
 
-def _status_of(folder: Path, damaged: list[str], parse: Parse) -> dict[str, Any]:
+def _read_status(folder: Path, damaged: list[str], parse: Parse) -> dict[str, Any]:
     try:
         return checked_status(parse(read_bytes(f"{folder}/status.json")))
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from hierbench.config.scored import Scored
 from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.hierarchy.tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.requests import Request, budget_of, budgets_of, only_ablated
+from hierbench.runs.requests import Request, find_budget, only_ablated, read_budgets
 from hierbench.runs.state import State
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.arrays import load_arrays
@@ -149,7 +149,7 @@ class Record:
         """Whether its predictions are here in any form."""
         return self.has_predictions or (self.folder / COMPACT).is_file()
 
-    def digest_of(self, name: str) -> str | None:
+    def recorded_digest(self, name: str) -> str | None:
         """Return the recorded SHA-256 of one of its files, or None."""
         recorded = self.status.get("files", {}).get(name)
         return None if recorded is None else str(recorded["sha256"])
@@ -182,7 +182,7 @@ class Record:
         Raises:
             ValueError: the file is missing, corrupted, or has another SHA-256 than the recorded one, if there is one.
         """
-        path, recorded = self.folder / PREDICTIONS, self.digest_of(PREDICTIONS)
+        path, recorded = self.folder / PREDICTIONS, self.recorded_digest(PREDICTIONS)
         try:
             if recorded is not None and file_digest(path) != recorded:
                 raise ValueError("its checksum differs")
@@ -234,7 +234,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_METRIC
 
 
-def _variant_of(record: Record) -> tuple[str, str, str]:
+def _variant_key(record: Record) -> tuple[str, str, str]:
     """Return what variants of one row share."""
     return record.job.method.name, record.job.type, comparison_of_row(record.row)
 
@@ -244,7 +244,7 @@ def differing_params(records: Iterable[Record]) -> dict[str, str]:
     groups: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
     for record in records:
         if record.spec is not None:
-            groups.setdefault(_variant_of(record), {})[record.id] = record.job.method.params
+            groups.setdefault(_variant_key(record), {})[record.id] = record.job.method.params
     text_by_id = {}
     for group in groups.values():
         first = next(iter(group.values()))
@@ -307,20 +307,20 @@ class Records:
         for record in self:
             if record.spec is not None and record.id not in named:
                 shown.add(record.row)
-                of_method.add(_variant_of(record))
+                of_method.add(_variant_key(record))
         return frozenset(
             record.id
             for record in self
-            if record.spec is not None and record.row not in shown and _variant_of(record) in of_method
+            if record.spec is not None and record.row not in shown and _variant_key(record) in of_method
         )
 
     @cached_property
     def _budgets(self) -> Mapping[str, list[Mapping[str, Any]]]:
-        return budgets_of(self.requests)
+        return read_budgets(self.requests)
 
-    def budget_of(self, record: Record) -> dict[str, Any] | None:
+    def tuning_budget(self, record: Record) -> dict[str, Any] | None:
         """Return the search that chose the hyperparameters of a run, None where there was none or it is not known."""
-        return budget_of(record.id, record.job, self._budgets)
+        return find_budget(record.id, record.job, self._budgets)
 
     def with_bases(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of runs, and of those that they re-rank, at any remove."""

@@ -28,7 +28,7 @@ def is_finished(spec: Spec, store: Store) -> bool:
 
 def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
     """Return the digests of the predictions that a job re-ranks, None where there are none; [] for one that trains."""
-    return [read_record(store.run(base).folder).digest_of(PREDICTIONS) for base in spec.bases]
+    return [read_record(store.run(base).folder).recorded_digest(PREDICTIONS) for base in spec.bases]
 
 
 def _damaged(spec: Spec, record: Record) -> list[str]:

@@ -28,7 +28,7 @@ from pydantic import Field
 
 from hierbench.config.options import Options, is_path
 from hierbench.config.source import is_dataset_file
-from hierbench.config.spec import Spec, digest_of
+from hierbench.config.spec import Spec, json_digest
 from hierbench.config.validation import Closed
 from hierbench.runs.store import RUN_ID
 from hierbench.utils.errors import UserError
@@ -87,7 +87,7 @@ class Request(_Line):
     @property
     def digest(self) -> str:
         """What its id is, where it is whole."""
-        return digest_of([self.kind, self.dataset, self.options, [*self.ids], self.budget])[:ID_DIGITS]
+        return json_digest([self.kind, self.dataset, self.options, [*self.ids], self.budget])[:ID_DIGITS]
 
     @property
     def line(self) -> str:
@@ -186,7 +186,7 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
         of_runs.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
     first: dict[tuple[str, str], Request] = {}  # by what was asked, and the first run
     for request in [*request_by_id.values(), *of_runs]:
-        digest, runs = digest_of([request.kind, request.dataset, request.options]), set(request.ids)
+        digest, runs = json_digest([request.kind, request.dataset, request.options]), set(request.ids)
         for run_id in request.ids:
             if (other := first.get((digest, run_id))) is not None and runs.issuperset(other.ids):
                 request_by_id.pop(other.id, None)
@@ -234,7 +234,7 @@ def asked_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
     return closed
 
 
-def words_of(options: Mapping[str, Any]) -> list[str]:
+def command_words(options: Mapping[str, Any]) -> list[str]:
     """Return the words of the `hierbench run` command that these options were asked with, see `asked_options`."""
     words = ["hierbench", "run"]
     for name in ("methods", "types", "seeds", "dataset", "protocol", "weights"):
@@ -258,8 +258,8 @@ def without_paths(content: Any) -> Any:
     return PATH.sub("", content) if isinstance(content, str) else content
 
 
-def budgets_of(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return {id of a run: what each request that names it says of tuning, oldest first}; see `budget_of`."""
+def read_budgets(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return {id of a run: what each request that names it says of tuning, oldest first}; see `find_budget`."""
     budgets: dict[str, list[Mapping[str, Any]]] = {}
     for request in requests:
         if request.budget and request.kind in ("comparison", "tuning"):
@@ -268,7 +268,7 @@ def budgets_of(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any]]
     return budgets
 
 
-def budget_of(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any] | None:
+def find_budget(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any] | None:
     """Return the search that chose the hyperparameters of a run, None where there was none or it is not known."""
     row = f"{spec.method.name}:{spec.type}"
     content = next((budget[row] for budget in reversed(budgets.get(run_id, [])) if row in budget), None)

@@ -22,7 +22,7 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.kind == "f" and dtype.itemsize <= 4 else np.dtype(np.float64)
 
 
-def record_of(
+def make_scored(
     name: str, dataset: DatasetSpec, scores: NDArray[Any] | None, classes: IntArray | None, targets: IntArray
 ) -> Scored:
     """Return the record of predictions that are in the order of a dataset.

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hierbench.data.prepared import find_of
+from hierbench.data.prepared import find_for_spec
 from hierbench.hierarchy.tree import IntArray
 from hierbench.leaderboard.board import Board
 from hierbench.runs import compact, further_metrics
@@ -26,7 +26,7 @@ from hierbench.utils.files import write_bytes, write_json
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
 
 
-def ids_of(board: Board) -> list[str]:
+def published_ids(board: Board) -> list[str]:
     """Return the ids of all runs that are published with a table, in the order of the records."""
     ids = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
     return [record.id for record in board.records if record.id in ids]
@@ -57,14 +57,14 @@ class Bundle:
         """
         for run_id in ids:
             record, target = source[run_id], self.folder / run_id
-            files = _files_of(record)
+            files = _record_files(record)
             if target.exists() and read_record(target).status != record.status:
                 shutil.rmtree(target)
             target.mkdir(parents=True, exist_ok=True)
             for name, content in files:
                 write_bytes(target / name, content)
             if metrics and (values := read_further(record, source)):
-                write_json(target / further_metrics.FILE, further_metrics.content_of(record, source, values))
+                write_json(target / further_metrics.FILE, further_metrics.values_content(record, source, values))
             self._add_predictions(record, target, source.root)
             self._add_tree(record, source.root)
             copied = read_record(target)
@@ -98,7 +98,7 @@ class Bundle:
         if (self.folder / published_tree.FILE).exists() or published_tree.shipped_tree(data) is not None:
             return
         paths = published_tree.read_paths(root, data)
-        prepared = find_of(data, self.data_dir)
+        prepared = find_for_spec(data, self.data_dir)
         if paths is None and prepared is not None and prepared.hierarchy(data.distance).digest() == data.hierarchy:
             paths = [tuple(path) for path in prepared.meta["paths"]]
         if paths is not None:
@@ -122,7 +122,7 @@ class Bundle:
             raise UserError(f"the predictions of run {record.id[:12]} cannot be published: {error}") from None
 
     def _packed(self, record: Record) -> tuple[dict[str, NDArray[Any]] | None, IntArray]:
-        source = record.digest_of(PREDICTIONS)
+        source = record.recorded_digest(PREDICTIONS)
         if source is None:
             raise ValueError("status.json has no digest of them")
         if record.scored is None or record.scored.top is None:
@@ -137,7 +137,7 @@ class Bundle:
         return compact.pack_ranked(ranked, first, num_classes, targets, source), targets
 
 
-def _files_of(record: Record) -> list[tuple[str, bytes]]:
+def _record_files(record: Record) -> list[tuple[str, bytes]]:
     """Return (name, content) of a run's records.
 
     Raises:

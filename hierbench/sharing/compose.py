@@ -15,7 +15,7 @@ from hierbench.runs.findings import Finding, Report
 from hierbench.runs.reading import read_records
 from hierbench.runs.record import Records
 from hierbench.sharing import pictures
-from hierbench.sharing.bundle import Bundle, ids_of
+from hierbench.sharing.bundle import Bundle, published_ids
 from hierbench.sharing.page import table_page
 from hierbench.sharing.place import SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
@@ -81,7 +81,7 @@ def compose(
     bundle = Bundle(folder / name, data_dir)
     for part in parts:
         bundle.add(part.records, part.ids, further(columns))
-    bundle.keep(ids_of(Board.of(dataset, read_records(bundle.folder), protocol=protocol)))
+    bundle.keep(published_ids(Board.of(dataset, read_records(bundle.folder), protocol=protocol)))
     opened = checked_board(dataset, Place(bundle.folder, data_dir, protocol), columns)
     board, report, table = opened.board, opened.report, opened.board.table
     refuse_rejected(board, report)

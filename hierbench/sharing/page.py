@@ -3,9 +3,9 @@
 import shlex
 from pathlib import Path
 
-from hierbench.config.recipe import recipe_names, title_of
+from hierbench.config.recipe import dataset_title, recipe_names
 from hierbench.leaderboard.board import Board
-from hierbench.runs.requests import words_of
+from hierbench.runs.requests import command_words
 from hierbench.utils.text import markdown_escaped, one_line
 
 BESIDE = {  # files of a publication that its page leads to
@@ -22,18 +22,18 @@ BESIDE = {  # files of a publication that its page leads to
 def table_page(board: Board, folder: Path) -> str:
     """Return the page of a table in markdown, with links to the files that are beside it in a folder."""
     name = board.dataset
-    title = title_of(name) if name in recipe_names() else name
+    title = dataset_title(name) if name in recipe_names() else name
     links = [f"[{words}]({name}-{end})" for end, words in BESIDE.items() if (folder / f"{name}-{end}").is_file()]
-    parts = [f"# {markdown_escaped(title)}", "".join(f"    {command}\n" for command in commands_of(board)).rstrip()]
+    parts = [f"# {markdown_escaped(title)}", "".join(f"    {command}\n" for command in table_commands(board)).rstrip()]
     return "\n\n".join(filter(None, [*parts, " · ".join(links), board.render()]))
 
 
-def commands_of(board: Board) -> list[str]:
+def table_commands(board: Board) -> list[str]:
     """Return the commands that a table was asked for with, less those that a later one repeats with other seeds."""
     kept: dict[str, str] = {}
     for request in board.records.requests:
         if request.kind == "comparison":
             key = str({name: value for name, value in request.options.items() if name != "seeds"})
             kept.pop(key, None)
-            kept[key] = one_line(shlex.join(words_of(request.options)))
+            kept[key] = one_line(shlex.join(command_words(request.options)))
     return list(dict.fromkeys(kept.values()))

@@ -24,7 +24,7 @@ PICTURES = ("tradeoff", "severity", "operating")
 ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, *(f"-{kind}.svg" for kind in PICTURES)]))
 
 
-def files_of(dataset: str) -> re.Pattern[str]:
+def file_pattern(dataset: str) -> re.Pattern[str]:
     """Return a pattern of the names that a dataset's publication has in the folder."""
     return re.compile(rf"{re.escape(dataset)}({ENDINGS})?")
 
@@ -32,7 +32,7 @@ def files_of(dataset: str) -> re.Pattern[str]:
 def names_there(folder: Path, dataset: str) -> list[str]:
     """Return the names in the folder, which may be missing, that belong to a dataset's publication."""
     names = os.listdir(folder) if folder.is_dir() else ()
-    return sorted(filter(files_of(dataset).fullmatch, names))
+    return sorted(filter(file_pattern(dataset).fullmatch, names))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def replaced(folder: Path, dataset: str | None) -> Iterator[Path]:
             try:
                 staging.mkdir()
                 if dataset is not None:
-                    _take_over(folder, staging, files_of(dataset))
+                    _take_over(folder, staging, file_pattern(dataset))
                 yield staging
                 lock.check()
                 _put(staging, folder)

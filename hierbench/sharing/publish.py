@@ -13,11 +13,11 @@ from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.data import SCORED
 from hierbench.runs.reading import read_records
 from hierbench.runs.record import Records
-from hierbench.sharing.bundle import ids_of
+from hierbench.sharing.bundle import published_ids
 from hierbench.sharing.compose import Part, Publication, columns_of_published, compose, refuse_rejected
 from hierbench.sharing.place import checked_place, names_there, replaced
 from hierbench.sharing.verification.checked import checked_board
-from hierbench.sharing.verification.tables import protocol_of
+from hierbench.sharing.verification.tables import parse_protocol
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import refuse_links
 
@@ -54,14 +54,14 @@ def publish(
     chosen = published_columns if columns is None else columns
     opened = checked_board(dataset, place, chosen)
     _refuse_damaged(opened.board)
-    board, part = opened.board, Part(opened.board.records, ids_of(opened.board))
+    board, part = opened.board, Part(opened.board.records, published_ids(opened.board))
     notes = [*refuse_rejected(board, opened.report), *board.records.notes, *filter(left_out, board.remark.split("; "))]
     with replaced(folder, name) as staging:
         updates = _check_there(folder, name, update)
         earlier = read_records(folder / name) if updates else Records(folder / name)
         _refuse_others(earlier, board, folder / name)
         parts = [Part(earlier, kept), part] if (kept := _kept(earlier, part)) else [part]
-        made = compose(staging, dataset, parts, data_dir, protocol_of(board.protocol), chosen)
+        made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen)
         gone = sorted({*names_there(folder, name)} - {*names_there(staging, name)})
         lines = [_came_and_went(earlier, made.board, gone)] if updates else []
         notes += _not_made(folder, name, published_columns, chosen) if updates else []

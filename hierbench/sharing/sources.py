@@ -11,7 +11,7 @@ from hierbench.utils.files import write_bytes
 from hierbench.utils.text import one_line
 
 
-def source_of(name: str, code: str, run: Record, folders: Sequence[Path]) -> tuple[Path | None, bytes] | None:
+def find_source(name: str, code: str, run: Record, folders: Sequence[Path]) -> tuple[Path | None, bytes] | None:
     """Return the source of a method that ran: this project's with no path, else as `kept_source`."""
     if installed_code(name) == code:
         return None, resources.files("hierbench.methods").joinpath(f"{name}.py").read_bytes()
@@ -36,7 +36,7 @@ def write_sources(records: Records, others: Sequence[Records]) -> list[str]:
         if run.spec is not None:
             ran.setdefault((run.spec.method.name, run.spec.method.code), run)
     for (name, code), run in sorted(ran.items(), key=lambda item: item[0]):
-        source = source_of(name, code, run, [records.root for records in others])
+        source = find_source(name, code, run, [records.root for records in others])
         content = _of_an_entry_point(name, code) if source is None else source[1]
         if content is None:
             notes.append(f"the source of {one_line(name, 100)} with code {code[:12]} is not here, and is not published")

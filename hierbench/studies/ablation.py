@@ -13,7 +13,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import make_plan, with_params
 from hierbench.execution.session import Session
-from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_of, ablation_table
+from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_board, ablation_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.opening import asked_records
@@ -21,7 +21,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.studies.comparison import AGAIN
-from hierbench.studies.dry_run import Line, announce, lines_of_plan, parameters_of
+from hierbench.studies.dry_run import Line, announce, count_model_parameters, lines_of_plan
 from hierbench.studies.study import Study, carry_out
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
@@ -57,7 +57,7 @@ class Ablation(Study):
         lines = [Line(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
         if plan:
             lines = [replace(line, method=self.names[line.id or ""]) for line in lines_of_plan(plan, state)]
-        return announce(session, lines, partial(parameters_of, session.recipe, self.methods, session.types))
+        return announce(session, lines, partial(count_model_parameters, session.recipe, self.methods, session.types))
 
     def title(self, session: Session) -> str:
         """Return "ablation"."""
@@ -79,7 +79,7 @@ class Ablation(Study):
         ids = [[job.id for job in jobs] for jobs in self.variants]
         every = [job_id for group in ids for job_id in group]
         board = Board.of(session.options.dataset, asked_records(runs, every, AGAIN), every)
-        table = ablation_table([(recipe.title, ablation_of(board, recipe.model.backbone, ids))])
+        table = ablation_table([(recipe.title, ablation_board(board, recipe.model.backbone, ids))])
         if mirror is not None:
             file = runs / f"ablation-{recipe.dataset}.md"
             write_text(file.with_suffix(".json"), render(table, "json"))
@@ -97,7 +97,7 @@ def _methods(session: Session) -> list[LoadedMethod]:
     """Return the methods of the variants, after checking their hyperparameters."""
     with redirect_stdout(sys.stderr):
         methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
-    params = methods[-1].params(session.recipe.params_of("haframe")).model_dump()
+    params = methods[-1].params(session.recipe.params_for("haframe")).model_dump()
     if not 0.0 < params["alpha"] < 1.0:
         raise UserError(f"methods.haframe.alpha = {params['alpha']}: HAFrame has both losses only between 0 and 1")
     return methods

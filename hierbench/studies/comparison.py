@@ -24,7 +24,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
 from hierbench.runs.requests import Budget, Kind
-from hierbench.studies.dry_run import announce, blocked_lines, lines_of_plan, parameters_of
+from hierbench.studies.dry_run import announce, blocked_lines, count_model_parameters, lines_of_plan
 from hierbench.studies.study import Study, carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -96,7 +96,7 @@ class Comparison(Study):
         """Report a line per job, or per row and seed, and the sizes of what is trained."""
         lines = lines_of_plan(plan, state) if plan else blocked_lines(self.methods, session.types, session.num_seeds)
         trained = list(with_bases(self.methods).values())
-        return announce(session, lines, partial(parameters_of, session.recipe, trained, session.types))
+        return announce(session, lines, partial(count_model_parameters, session.recipe, trained, session.types))
 
     def title(self, session: Session) -> str:
         """Return the methods by name: a path reveals the user's folders, and MLflow may be shared."""

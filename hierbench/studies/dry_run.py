@@ -14,7 +14,7 @@ from hierbench.execution import workers
 from hierbench.execution.estimate import Estimate, Extraction, estimate
 from hierbench.execution.resources import Setting, make_setting
 from hierbench.execution.session import Session
-from hierbench.execution.standalone import command_of
+from hierbench.execution.standalone import job_command
 from hierbench.leaderboard import table as tables
 from hierbench.leaderboard.table import Number, Table, Text
 from hierbench.runs.job import Job, JobState
@@ -55,7 +55,7 @@ def blocked_lines(methods: Sequence[LoadedMethod], types: Sequence[FeatureType],
     ]
 
 
-def parameters_of(
+def count_model_parameters(
     recipe: Recipe, methods: Sequence[LoadedMethod], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], int]:
     """Return the number of parameters of each model; methods that re-rank have none."""
@@ -193,7 +193,7 @@ def commands_table(plan: Sequence[Job], state: Mapping[str, JobState], setting: 
                 "seed": job.spec.seed,
                 "state": state[job.id],
                 "after": job.spec.base,
-                "command": command_of(job, setting),
+                "command": job_command(job, setting),
             }
             for job in jobs
         ],
@@ -201,6 +201,6 @@ def commands_table(plan: Sequence[Job], state: Mapping[str, JobState], setting: 
     rows = []
     for job in jobs:
         after = " ".join(base[:12] for base in job.spec.bases)
-        words = [state[job.id], job.spec.label, after, shlex.join(command_of(job, setting))]
+        words = [state[job.id], job.spec.label, after, shlex.join(job_command(job, setting))]
         rows.append(tables.Line(list(map(Text, words))))
     return Table("Commands of the jobs", ["State", "Job", "After", "Command"], rows, content=content)

@@ -8,7 +8,7 @@ from typing import Any
 
 from hierbench.config.options import Options
 from hierbench.execution.scheduler import planned, states
-from hierbench.execution.session import Execution, Session, work_of
+from hierbench.execution.session import Execution, Session, job_work
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
@@ -67,7 +67,7 @@ class Study(ABC):
 
     def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
         """Yield jobs to run, one list after another, as the results so far call for them: here the plan alone."""
-        execution.meter.expect(sum(work_of(job) for job in plan if not is_finished(job.spec, session.store)))
+        execution.meter.expect(sum(job_work(job) for job in plan if not is_finished(job.spec, session.store)))
         yield plan
 
     def is_over(self, job: Job) -> bool:

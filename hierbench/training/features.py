@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hierbench.config.sections import Model
-from hierbench.data.augment import crop_of, normalise
+from hierbench.data.augment import make_crop, normalise
 from hierbench.data.features import MADE, SEED, Features, Wanted, check_features, find_features
 from hierbench.data.loader import resize_to
 from hierbench.data.prepare import claimed
@@ -107,7 +107,7 @@ class Extractor:
         self.wanted, self.backbone, self.device = request, backbone.to(device), device
         self.drawing = threading.Lock()  # random numbers come from the global generator
         self.images = {split: request.prepared.arrays(split)[0] for split in SPLITS}
-        self.crop = crop_of(request.augment)
+        self.crop = make_crop(request.augment)
         self.mean, self.std = (
             torch.tensor(values, device=device) for values in (request.augment.mean, request.augment.std)
         )
@@ -115,11 +115,11 @@ class Extractor:
     def __call__(self, block: Block) -> Tensor:
         """Return the features [B, C] float32 of a block, on the CPU."""
         with torch.inference_mode():
-            images = normalise(self.view_of(block).to(self.device), self.mean, self.std)
+            images = normalise(self.make_view(block).to(self.device), self.mean, self.std)
             images = resize_to(images, self.wanted.model.input_size)
             return pool(self.backbone(images), self.wanted.pool).cpu()
 
-    def view_of(self, block: Block) -> Tensor:
+    def make_view(self, block: Block) -> Tensor:
         """Return the images [B, 3, H, W] of a view, 0 to 255: themselves, mirrored, or cropped at random.
 
         Crops are drawn on the CPU, from a seed of their view and rows, so that they are the same on every device and
@@ -139,7 +139,7 @@ def pool(feature_map: Tensor, kind: str) -> Tensor:
     return feature_map.amax(dim=(2, 3)) if kind == "max" else feature_map.mean(dim=(2, 3))
 
 
-def blocks_of(request: Wanted) -> Iterator[Block]:
+def plan_blocks(request: Wanted) -> Iterator[Block]:
     """Yield all blocks; those of evaluation first, as a broken image or backbone shows there as well."""
     for split in reversed(SPLITS):
         num = request.prepared.size(split)
@@ -164,7 +164,7 @@ def _extract(request: Wanted, weights: Path | None, device: str, partial: Path, 
             views = request.views(split)
             files[split] = RowFile(partial, split, views * prepared.size(split), (channels,), np.float32, views)
             stack.callback(files[split].file.close)
-        missing = [b for b in blocks_of(request) if not files[b.split].done[_rows(b, prepared)].all()]
+        missing = [b for b in plan_blocks(request) if not files[b.split].done[_rows(b, prepared)].all()]
         done = sum(int(file.done.sum()) for file in files.values())
         on_rows(done, total)
         flushed = time.monotonic()
@@ -191,7 +191,7 @@ def _extract(request: Wanted, weights: Path | None, device: str, partial: Path, 
             with suppress(OSError):
                 _flush(files)  # also what an interrupted attempt has computed
             if is_out_of_memory(error):
-                images = f"{BLOCK} images of {'x'.join(map(str, _size_of(request)))} at a time"
+                images = f"{BLOCK} images of {'x'.join(map(str, _image_size(request)))} at a time"
                 raise UserError(
                     f"{request.model.backbone} needs more memory than there is for {images}; set a smaller "
                     "model.input_size, or let fewer processes use the memory; what was extracted is kept"
@@ -209,7 +209,7 @@ def _rows(block: Block, prepared: Prepared) -> slice:
 def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block, Tensor]]:
     """Yield blocks with their features, computed in several threads."""
     # Blocks with a thread each are faster on a CPU than one with several, and give the same numbers on any cores.
-    at_once = blocks_at_once(extractor.device.type, _size_of(extractor.wanted))
+    at_once = blocks_at_once(extractor.device.type, _image_size(extractor.wanted))
     cropping = num_cores()  # threads, all that the CPU does where the backbone runs on another device
     with one_thread_each(1 if extractor.device.type == "cpu" else cropping), ThreadPoolExecutor(at_once) as threads:
         try:
@@ -227,7 +227,7 @@ def blocks_at_once(device: str, size: tuple[int, int]) -> int:
     return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * AREA // (size[0] * size[1])))
 
 
-def _size_of(request: Wanted) -> tuple[int, int]:
+def _image_size(request: Wanted) -> tuple[int, int]:
     height, width = request.model.input_size or request.prepared.meta["image_size"]
     return height, width
 

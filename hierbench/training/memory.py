@@ -47,7 +47,7 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
     return num
 
 
-def shapes_of(batch_size: int, num_micro: int, num_ranks: int, size: Sequence[int]) -> list[tuple[int, ...]]:
+def batch_shapes(batch_size: int, num_micro: int, num_ranks: int, size: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the shapes [b, 3, H, W] of the parts of a batch that one device sees; the last may be smaller."""
     parts = torch.empty(batch_size).chunk(num_micro)
     return [(num, 3, *size) for num in dict.fromkeys(len(part) // num_ranks for part in parts)]

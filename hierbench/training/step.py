@@ -50,7 +50,7 @@ def _by_depth(model: Classifier, group: dict[str, Any], decay: float) -> Iterato
 
     The last layer has the factor 1, as what follows the backbone, and each before it `decay` times that of the next.
     """
-    depth = {id(parameter): away for away, layer in enumerate(reversed(layers_of(model))) for parameter in layer}
+    depth = {id(parameter): away for away, layer in enumerate(reversed(group_layers(model))) for parameter in layer}
     parts = dict[int, list[nn.Parameter]]()
     for parameter in group["params"]:
         parts.setdefault(depth.get(id(parameter), 0), []).append(parameter)
@@ -59,7 +59,7 @@ def _by_depth(model: Classifier, group: dict[str, Any], decay: float) -> Iterato
         yield group | {"params": parameters, "scale": scale, "lr": group["lr"] * scale}
 
 
-def layers_of(model: Classifier) -> list[list[nn.Parameter]]:
+def group_layers(model: Classifier) -> list[list[nn.Parameter]]:
     """Return the backbone's trainable parameters by layers, in the order in which these are registered.
 
     A layer is all parameters whose names agree up to their first number, with the numbers that follow it at once:

@@ -26,7 +26,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.store import HistoryRow, Run
 from hierbench.training.checkpoint import Pace, load_checkpoint, no_progress, save_checkpoint
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric
-from hierbench.training.memory import count_micro_batches, shapes_of
+from hierbench.training.memory import batch_shapes, count_micro_batches
 from hierbench.training.prediction import predict
 from hierbench.training.results import best_epoch, commit, environment, history_row, write_result
 from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
@@ -97,7 +97,7 @@ def train(
     is_unfinished = len(progress["history"]) < epochs and not spec.model.frozen
     if fabric.device.type == "cuda" and is_unfinished and is_worth_compiling(model.backbone, steps * epochs):
         size = spec.model.input_size or prepared.meta["image_size"]
-        shapes = shapes_of(batch_size, num_micro, num_ranks, size)
+        shapes = batch_shapes(batch_size, num_micro, num_ranks, size)
         compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:

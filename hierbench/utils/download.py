@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hierbench.utils.console import say
-from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import file_digest, read_bytes, refuse_links, write_atomically
 
 TIMEOUT = 60.0  # seconds without an answer
@@ -88,7 +88,7 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
         if new_folder:
             with suppress(OSError):
                 folder.rmdir()
-        reason = str(error) or one_line_of(error)
+        reason = str(error) or error_line(error)
         raise UserError(f"{remote.title} could not be downloaded from {remote.url} ({reason}); {way_out}") from None
     return path
 

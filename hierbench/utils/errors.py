@@ -44,7 +44,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return same or next(iter(get_close_matches(name, names, n=1, cutoff=0.4)), "")
 
 
-def one_line_of(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return the type and text of any exception in one line, of its type alone where the text cannot be had.
 
     At most `MAX_ERROR` characters, as a record keeps it.

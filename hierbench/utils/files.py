@@ -156,10 +156,10 @@ def open_regular(path: Path | str, *, follow: bool = False) -> IO[bytes]:
     Raises:
         OSError: it does not exist, or is not a regular file: a pipe waits for its writer, a device may never end.
     """
-    return os.fdopen(_descriptor_of(path, follow), "rb")
+    return os.fdopen(_open_descriptor(path, follow), "rb")
 
 
-def _descriptor_of(path: Path | str, follow: bool) -> int:
+def _open_descriptor(path: Path | str, follow: bool) -> int:
     flags = os.O_RDONLY | os.O_NONBLOCK  # otherwise opening a pipe waits
     try:
         descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
@@ -175,7 +175,7 @@ def _descriptor_of(path: Path | str, follow: bool) -> int:
 
 def read_bytes(path: Path | str, limit: int = LARGEST_TEXT, *, follow: bool = False) -> bytes:
     """Read a whole regular file; more than `limit` bytes are an OSError. `follow` as for `open_regular`."""
-    descriptor = _descriptor_of(path, follow)
+    descriptor = _open_descriptor(path, follow)
     try:  # without a file object, which takes longer than reading a small file
         content = block = os.read(descriptor, min(os.fstat(descriptor).st_size, limit) + 1)
         while block and len(content) <= limit:  # it grows, or does not know its size, as those of /proc

@@ -50,7 +50,7 @@ def legend_lines(table: Table, star: str, bold: str, underline: str) -> list[str
     return [" ".join(meanings)] if meanings else []
 
 
-def text_of(table: Table, style: Style, form: str, star: str, bold: str, underline: str) -> str:
+def tabulate_table(table: Table, style: Style, form: str, star: str, bold: str, underline: str) -> str:
     """Return a table as tabulate's `form` has it; `star`, `bold` and `underline` stand before what these mean."""
     from tabulate import tabulate
 

@@ -1,12 +1,12 @@
 """A pipe table of markdown."""
 
-from hierbench.leaderboard.formats._text import Style, text_of
+from hierbench.leaderboard.formats._text import Style, tabulate_table
 from hierbench.leaderboard.table import Table
 from hierbench.utils.text import markdown_escaped
 
 
 def render(table: Table) -> str:
     """Return a pipe table with sentences around it; what markdown would act upon is escaped."""
-    return text_of(
+    return tabulate_table(
         table, Style(markdown_escaped, "**{}**", "<u>{}</u>"), "pipe", r"\* ", "**Bold**: ", "<u>Underlined</u>: "
     )

@@ -2,7 +2,7 @@
 
 import re
 
-from hierbench.leaderboard.formats._text import Style, legend_lines, text_of
+from hierbench.leaderboard.formats._text import Style, legend_lines, tabulate_table
 from hierbench.leaderboard.table import Interval, Table
 from hierbench.utils.text import one_line
 
@@ -12,7 +12,7 @@ WIDE = 100  # columns of a terminal from which on there are two blanks between t
 
 def render(table: Table) -> str:
     """Return columns under a line, without a line where nothing is said of them."""
-    return text_of(table, PLAIN, "simple" if table.notes else "plain", "* ", "", "")
+    return tabulate_table(table, PLAIN, "simple" if table.notes else "plain", "* ", "", "")
 
 
 def show(table: Table) -> None:

@@ -30,7 +30,7 @@ CITED = (
 def board_table(board: BoardData) -> Table:
     """Return a leaderboard: a line per row, with how many runs are behind it."""
     columns, tuned, sources = board.shown, any(row.tuning for row in board.rows), cited_sources(board)
-    arrows, lines = arrows_of(board), []
+    arrows, lines = make_arrows(board), []
     for row in board.rows:
         budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
         versus = [arrows.get((id(row), column.name), "") for column in columns]
@@ -38,7 +38,7 @@ def board_table(board: BoardData) -> Table:
             Text(row.type),
             Text(row.title, small=lacking(row), star=row.competitive),
             *(
-                cell_of(row, column, arrow, printed=board.protocol == PUBLISHED)
+                make_cell(row, column, arrow, printed=board.protocol == PUBLISHED)
                 for column, arrow in zip(columns, versus, strict=True)
             ),
             Text(seeds(row)),
@@ -47,9 +47,9 @@ def board_table(board: BoardData) -> Table:
         lines.append(Line(cells, "lacking" if row.lacking else ""))
     for line in board.cited:
         cells = [Text(line.type), Text(f"{line.title} [{sources[line.source]}]")]
-        cells += [cell_of(line, column, printed=True) for column in columns]
+        cells += [make_cell(line, column, printed=True) for column in columns]
         lines.append(Line([*cells, Text(line.sample), *([Text("-")] if tuned else [])], "printed"))
-    notes = [f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. {MEAN}", *notes_of(board)]
+    notes = [f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. {MEAN}", *make_notes(board)]
     cited = [
         f"[{sources[name]}] {name}; {about.where}. {about.setting}."
         for name in sources
@@ -65,7 +65,7 @@ def board_table(board: BoardData) -> Table:
         bold=BOLD,
         underline=UNDERLINE
         * any(cell.underlined for line in lines for cell in line.cells if isinstance(cell, Interval)),
-        arrows=meaning_of(len(board.tests)),
+        arrows=explain_arrows(len(board.tests)),
         merged=1,
         floats=True,
         records=records(board, arrows),
@@ -73,7 +73,7 @@ def board_table(board: BoardData) -> Table:
     )
 
 
-def notes_of(board: BoardData) -> list[str]:
+def make_notes(board: BoardData) -> list[str]:
     """Return the sentences on tuning, units, settings and evidence that a board's table needs."""
     notes = []
     budgets = {row.tuning and (row.tuning["trials"], row.tuning["runs"]) for row in board.rows if row.runs}
@@ -88,7 +88,7 @@ def notes_of(board: BoardData) -> list[str]:
     ]
     if ends:
         notes.append(f"Tuned to an end of the range that was searched: {'; '.join(ends)}.")
-    if units := units_of(board):
+    if units := describe_units(board):
         notes.append(units)
     if board.remark:
         notes.append(f"Settings: {board.remark}.")
@@ -97,7 +97,7 @@ def notes_of(board: BoardData) -> list[str]:
     return notes
 
 
-def cell_of(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:
+def make_cell(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:
     """Return a row's cell in a column; `printed` for the paper's, whose half-widths have four digits."""
     cell = row.metrics.get(column.name, Value(None, None))
     return Interval(
@@ -219,7 +219,7 @@ def _metrics_as_json(row: Row | CitedRow) -> dict[str, Any]:
     }
 
 
-def arrows_of(board: BoardData) -> Arrows:
+def make_arrows(board: BoardData) -> Arrows:
     """Return where a table's rows differ significantly from cross-entropy of their type, see `Board.tests`."""
     higher = {column.name: column.higher for column in board.shown}
     return {
@@ -241,7 +241,7 @@ def metric_columns(row: Row | CitedRow, metrics: Sequence[str], arrows: Arrows |
     return columns
 
 
-def meaning_of(num_tests: int) -> str:
+def explain_arrows(num_tests: int) -> str:
     """Return the end of the sentence that explains the arrows, "" for a table without tests."""
     if not num_tests:
         return ""
@@ -249,7 +249,7 @@ def meaning_of(num_tests: int) -> str:
     return f"worse than cross-entropy of its type: p below 0.05 after Holm's correction over {tests}"
 
 
-def units_of(board: BoardData) -> str:
+def describe_units(board: BoardData) -> str:
     """Return a sentence on the units of the columns that are not the paper's, "" where there are none."""
     titles: dict[str, list[str]] = {}
     for column in board.shown:

@@ -29,9 +29,9 @@ def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Ta
                 [
                     Text(pair.row.type),
                     Text(pair.row.title, small=lacking(pair.row)),
-                    Text(reference_of(pair.row, pair.reference)),
-                    *(gap_of(pair.differences.get(column.name), column) for column in columns),
-                    Text(seeds_of(pair.differences)),
+                    Text(reference_title(pair.row, pair.reference)),
+                    *(difference_cell(pair.differences.get(column.name), column) for column in columns),
+                    Text(count_seeds(pair.differences)),
                 ]
             )
             for pair in comparisons
@@ -42,7 +42,7 @@ def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Ta
             how_paired(all_differences),
         ],
         items=[
-            f"{pair.row.title} {pair.row.type} is not {reference_of(pair.row, pair.reference)} in: "
+            f"{pair.row.title} {pair.row.type} is not {reference_title(pair.row, pair.reference)} in: "
             + ", ".join(map(str, pair.changes))
             for pair in comparisons
             if pair.changes and len(comparisons) <= FEW
@@ -78,7 +78,7 @@ def _names(pair: Comparison) -> dict[str, str]:
     return {"type": pair.row.type, "method": one_line(pair.row.method), "reference": reference}
 
 
-def reference_of(row: Row, reference: Row) -> str:
+def reference_title(row: Row, reference: Row) -> str:
     """Return the title of what a row is compared with, and its type where it is another."""
     return reference.title if reference.type == row.type else f"{reference.title}, {reference.type}"
 
@@ -98,7 +98,7 @@ def how_paired(differences: Sequence[dict[str, Difference]]) -> str:
     return "Differences are paired by seed."
 
 
-def seeds_of(differences: dict[str, Difference]) -> str:
+def count_seeds(differences: dict[str, Difference]) -> str:
     """Return the number of seeds behind a row's differences."""
     return ", ".join(sorted({_seeds(gap) for gap in differences.values()})) or "-"
 
@@ -107,7 +107,7 @@ def _seeds(gap: Difference) -> str:
     return str(gap.n) if gap.test == "paired" else f"{gap.n} (Welch)"
 
 
-def gap_of(gap: Difference | None, column: Column) -> Interval:
+def difference_cell(gap: Difference | None, column: Column) -> Interval:
     """Return a difference with its interval and effect size, strong if it is significant; empty without."""
     if gap is None:
         return Interval(None, None)

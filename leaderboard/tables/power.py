@@ -5,7 +5,7 @@ from typing import Any
 
 from hierbench.leaderboard.power import MOST_SEEDS, Plan
 from hierbench.leaderboard.table import Line, Number, Table, Text
-from hierbench.leaderboard.tables.differences import reference_of
+from hierbench.leaderboard.tables.differences import reference_title
 
 TESTS = {"paired": "paired by seed", "welch": "Welch"}
 
@@ -47,7 +47,7 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **description
 
 def _rows(plan: Plan) -> list[Text]:
     assert plan.row is not None and plan.reference is not None
-    return [Text(plan.row.type), Text(plan.row.title), Text(reference_of(plan.row, plan.reference))]
+    return [Text(plan.row.type), Text(plan.row.title), Text(reference_title(plan.row, plan.reference))]
 
 
 def _numbers(plan: Plan) -> list[Text | Number]:

@@ -41,7 +41,7 @@ def manifests(data, folder):
     """A user's dataset: its file, its list of images as CSV or Parquet, or its tree; `rows.parquet` is made of JSON."""
     from hierbench.config.recipe import load_recipe
     from hierbench.data.user.listing import guess_splits
-    from hierbench.data.user.opening import open_source, state_of
+    from hierbench.data.user.opening import open_source, source_state
     from hierbench.utils.errors import UserError
 
     name, content = MANIFESTS[(data[0] if data else 0) % len(MANIFESTS)], data[1:]
@@ -61,7 +61,7 @@ def manifests(data, folder):
     with contextlib.suppress(UserError):
         recipe = load_recipe(str(folder / "birds.toml"))
         source = open_source(recipe)
-        assert state_of(recipe) == source.state
+        assert source_state(recipe) == source.state
         labels = {split: rows.tolist() for split, rows in source.labels.items()}
         assert set(labels) == {"train", "val", "test"} and all(labels.values())
         assert {row for rows in labels.values() for row in rows} <= set(range(len(source.paths)))

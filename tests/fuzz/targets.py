@@ -79,7 +79,7 @@ def records(data, folder):
     from hierbench.leaderboard.tables.board import board_table
     from hierbench.runs.reading import read_record, read_records
     from hierbench.runs.store import Store
-    from hierbench.sharing.bundle import Bundle, ids_of
+    from hierbench.sharing.bundle import Bundle, published_ids
     from hierbench.utils.errors import UserError
 
     names = (*RECORDS, *UNDECIDED)
@@ -100,7 +100,7 @@ def records(data, folder):
         assert len(list(csv.reader(io.StringIO(texts["csv"])))) == len(board.rows) + 1
         beside = ledger_table(build_ledger(board, board))
         assert all(render(beside, form) for form in FORMATS)
-        Bundle(folder / "published", folder).add(board.records, ids_of(board))
+        Bundle(folder / "published", folder).add(board.records, published_ids(board))
     run = store.run(one.name)
     record = read_record(run.folder)
     for read in (record.history, record.predictions):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hierbench import Method
-from hierbench.api.contract import check_method, checks_of
+from hierbench.api.contract import check_method, list_checks
 from hierbench.api.registry import digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.execution.plan import make_plan
@@ -36,7 +36,7 @@ class Foreign(Method):
     def scores(self, outputs):
         return outputs
 """
-NAMES = [check.name for check in checks_of(Method)]
+NAMES = [check.name for check in list_checks(Method)]
 FAST = ("--seeds", "1", "--types", "type-I", "--mlflow", "off", *SHORT)
 
 

@@ -39,7 +39,7 @@ from hierbench.data.writer import write_images
 from hierbench.execution import timing
 from hierbench.execution.parameters import stand_in_tree
 from hierbench.execution.resources import choose_device
-from hierbench.execution.timing import RATE, Workload, seconds_of
+from hierbench.execution.timing import RATE, Workload, measure_seconds
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Line, Number, Table, Text
@@ -101,7 +101,7 @@ def in_turn(
         function()
     start, seconds = time.perf_counter(), list[list[float]]()
     while not seconds or (len(seconds) < rounds and time.perf_counter() - start < limit):
-        seconds.append([seconds_of(function, device) for function in functions])
+        seconds.append([measure_seconds(function, device) for function in functions])
     return [list(column) for column in zip(*seconds, strict=True)]
 
 

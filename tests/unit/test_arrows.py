@@ -11,7 +11,7 @@ from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import difference, holm, values_by_seed
 from hierbench.leaderboard.statistics import METRICS
-from hierbench.leaderboard.tables.board import arrows_of
+from hierbench.leaderboard.tables.board import make_arrows
 from hierbench.leaderboard.tables.differences import differences_table
 from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
@@ -34,7 +34,7 @@ def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
     rows = [row for row in board.rows if row.method != "ce"]
     pairs = [(row, name) for row in rows for name in METRICS]
     gaps = [difference(values_by_seed(row, METRICS)[name], bases[row.type][name]) for row, name in pairs]
-    arrows, adjusted = arrows_of(board), holm([gap.p for gap in gaps])
+    arrows, adjusted = make_arrows(board), holm([gap.p for gap in gaps])
     assert len(board.tests) == len(gaps) == 16 * 5
     for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
         better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
@@ -55,7 +55,7 @@ def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
     cut = replace(board, rows=tuple(rows), seeds=(0, 1, 2))
 
     def named(of):
-        arrows = arrows_of(of)
+        arrows = make_arrows(of)
         return {(row.method, row.type, n): arrows.get((id(row), n), "") for row in of.rows for n in METRICS}
 
     assert named(fewer) == named(cut)
@@ -69,7 +69,7 @@ def test_the_page_of_differences_has_the_tests_of_the_arrows():
     lacking = board.rows[3]
     rows = tuple(replace(row, lacking=(4,)) if row is lacking else row for row in board.rows)
     board = replace(board, rows=rows, seeds=(0, 1, 2))
-    arrows, pairs = arrows_of(board), compare_rows(board, "ce")
+    arrows, pairs = make_arrows(board), compare_rows(board, "ce")
     bold = {(id(p.row), name) for p in pairs for name, gap in p.differences.items() if gap.significant}
     assert bold == arrows.keys() and len(board.tests) == 15 * 5
     text = render(differences_table(board, pairs), "markdown")

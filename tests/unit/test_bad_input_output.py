@@ -211,7 +211,7 @@ def test_names_in_figures(tmp_path):
         axes.set_title("\n".join(style.plain(name) for name in HARM))
         (handle,) = axes.plot([1, 2], [1, 2])
         rows = [Row("type-I", "m", name, 1, 1, {}, ["id"]) for name in HARM]
-        style.legend_below(figure, rows, style.looks_of(rows), lambda look: handle)
+        style.legend_below(figure, rows, style.assign_looks(rows), lambda look: handle)
         style.write_figure(figure, tmp_path / "x.svg")
     names = {element.tag.rpartition("}")[2] for element in xml.etree.ElementTree.parse(tmp_path / "x.svg").iter()}
     assert not names & {"script", "img", "foreignObject", "a"}

@@ -28,8 +28,8 @@ def dataset(data_dir, tmp_path, monkeypatch):
 @pytest.fixture
 def reads(monkeypatch):
     """A list that grows whenever a dataset is read whole."""
-    seen, real = [], data.digest_of
-    monkeypatch.setattr(data, "digest_of", lambda *given, **more: seen.append(given[0]) or real(*given, **more))
+    seen, real = [], data.arrays_digest
+    monkeypatch.setattr(data, "arrays_digest", lambda *given, **more: seen.append(given[0]) or real(*given, **more))
     return seen
 
 

@@ -19,10 +19,10 @@ from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
-from hierbench.studies.collapse.curves import FRAMES, Curve, Point, curves_table, line_of
+from hierbench.studies.collapse.curves import FRAMES, Curve, Point, curves_table, mean_line
 from hierbench.studies.collapse.measure import measure, measured_before, read_curve, to_measure
 from hierbench.studies.collapse.metrics import angular_collapse, class_means, etf_similarity, self_duality
-from hierbench.studies.collapse.run import recipes_of
+from hierbench.studies.collapse.run import frame_recipes
 from hierbench.training.snapshots import (
     default_every,
     is_complete,
@@ -228,8 +228,8 @@ def test_csv_json_and_summary(measured):
     stored = json.loads(render(curves_table(recipe, curves, 1), "json"))
     assert stored["collapse"] == {"self_duality": "norm", "deviation": "absolute"} and stored["every"] == 1
     assert stored["curves"][0]["run"] == job.id and stored["curves"][0]["features_mean"] == [10.0, None]
-    line = line_of([*curves, second], ETF, "self_duality")
-    assert line == ([1, 2], [1.5, 1.5], [1.0, 1.0], [2.0, 2.0]) and line_of(curves, HAFRAME, "self_duality") is None
+    line = mean_line([*curves, second], ETF, "self_duality")
+    assert line == ([1, 2], [1.5, 1.5], [1.0, 1.0], [2.0, 2.0]) and mean_line(curves, HAFRAME, "self_duality") is None
     table = render(curves_table(recipe, [curves[0], second], 1))
     assert "2 seeds" in table and "| cross-entropy | self-duality | 1.5000 | 1.5000 | +0 |" in " ".join(table.split())
 
@@ -301,7 +301,7 @@ WIDENED = {"imagenet1k": 1000, "inat19": 1010, "tieredimagenet-h": 608}
 @pytest.mark.parametrize("name", recipe_names())
 def test_type_one_has_a_feature_per_class_at_least(name):
     recipe = load_recipe(name)
-    found = recipes_of(recipe, recipe.expected.level_sizes[-1])
+    found = frame_recipes(recipe, recipe.expected.level_sizes[-1])
     assert found[HAFRAME] is recipe
     assert found[ETF].model.type_i_units == WIDENED.get(name, 600)
     assert (found[ETF] is recipe) == (name not in WIDENED)
@@ -309,6 +309,6 @@ def test_type_one_has_a_feature_per_class_at_least(name):
 
 def test_without_its_layer_type_one_has_the_backbone_s_channels():
     recipe = load_recipe("cifar100", protocol="authors")
-    assert recipes_of(recipe, 100)[ETF] is recipe  # 512 channels
+    assert frame_recipes(recipe, 100)[ETF] is recipe  # 512 channels
     narrow = load_recipe("cifar100", ["model.backbone=wrn10-1"], "authors")
-    assert recipes_of(narrow, 100)[ETF].model.type_i_units == 100  # 64
+    assert frame_recipes(narrow, 100)[ETF].model.type_i_units == 100  # 64

@@ -25,7 +25,7 @@ from hierbench.models.classifier import compile_embedding, is_worth_compiling
 from hierbench.models.sync_norm import RankNorm
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.features import one_thread_each
-from hierbench.training.memory import count_micro_batches, is_out_of_memory, shapes_of
+from hierbench.training.memory import batch_shapes, count_micro_batches, is_out_of_memory
 from hierbench.training.results import environment
 from hierbench.training.step import Step, make_optimizer
 from hierbench.training.trainer import load_checkpoint
@@ -431,7 +431,7 @@ def test_training_compiles_nothing_that_the_trial_has_not(shapes, monkeypatch, o
     optimizer = make_optimizer(model, spec.train)
     step = Step(model.method, *fabric.setup(model, optimizer), fabric.backward)
     batch, num = spec.train.batch_size, count_micro_batches(spec.train.batch_size, spec.train.micro_batch, 1)
-    parts = shapes_of(batch, num, 1, spec.model.input_size or (32, 32))
+    parts = batch_shapes(batch, num, 1, spec.model.input_size or (32, 32))
     assert compile_embedding(model, parts, IMAGE_TYPES[precision], fabric.autocast)
     assert len(graphs) == expected == len(parts)
     split = Split(shapes, "train", spec, CPU)

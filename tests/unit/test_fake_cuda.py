@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hierbench.api.contract import changed_params
-from hierbench.api.method import bases_of
+from hierbench.api.method import base_names
 from hierbench.api.registry import find_method, method_names
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop, normalise
@@ -104,7 +104,7 @@ def test_re_ranking_stays_on_the_device(gpu, shapes, name, values):
     found = find_method(name)
     with real():
         posthoc = found.cls(shapes.hierarchy("height"), found.params(values))
-    bases = [gpu(torch.empty(8, 48)).double().softmax(dim=1) for _ in bases_of(found.cls)]
+    bases = [gpu(torch.empty(8, 48)).double().softmax(dim=1) for _ in base_names(found.cls)]
     with Watched() as watched:
         assert posthoc.rescore(*bases).shape == (8, 48)
     assert not watched.functions & UNORDERED

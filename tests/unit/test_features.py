@@ -210,7 +210,7 @@ def test_two_at_once_extract_once(own, monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: obtain_features(wanted, None, "cpu"), range(2))
     assert first.folder == second.folder == wanted.folder
-    assert len(computed) == len(set(computed)) == len(list(extraction.blocks_of(wanted)))
+    assert len(computed) == len(set(computed)) == len(list(extraction.plan_blocks(wanted)))
     assert [path.name for path in wanted.folder.parent.iterdir()] == [wanted.key]
 
 

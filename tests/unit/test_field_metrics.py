@@ -267,7 +267,7 @@ def test_values_of_examples_are_those_of_the_published_code(oracle, evidence):
     leaves = path_metrics.leaves_below_lca(evidence.top, y, tree)
     np.testing.assert_allclose(leaves.double().log2(), oracle["log2_leaves_of_lca"], rtol=1e-15)
     for predictions, whole, broken in (
-        (levels.levels_of(evidence.top, tree), oracle["fpa_of_top1"], 0),
+        (levels.levels_from_paths(evidence.top, tree), oracle["fpa_of_top1"], 0),
         (evidence.lifted, oracle["fpa_lifted"], oracle["tice_lifted"]),
     ):
         found = compute_metrics(["fpa", "tice"], replace(evidence, level_predictions=predictions))

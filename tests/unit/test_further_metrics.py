@@ -16,8 +16,8 @@ from hierbench.metrics import compute_metrics
 from hierbench.metrics import registry as metric_registry
 from hierbench.metrics.calibration import is_distribution
 from hierbench.runs import further_metrics
-from hierbench.runs.evidence import Trees, evidence_of
-from hierbench.runs.further_metrics import FILE, content_of
+from hierbench.runs.evidence import Trees, read_evidence
+from hierbench.runs.further_metrics import FILE, values_content
 from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
@@ -61,7 +61,7 @@ class Work:
 
     def evidence(self, method, **more):
         records, of = self.records()
-        return evidence_of(of[method], records, self.tree(method), **more)
+        return read_evidence(of[method], records, self.tree(method), **more)
 
     def write(self, method, *arrays):
         run = self.store.run(self.records()[1][method].id)
@@ -112,7 +112,7 @@ def test_other_code_computes_again_unless_the_predictions_are_gone(work, compute
     first = work.measure(NAMES)
     records, of = work.records()
     path = of["ce"].folder / FILE  # as published
-    path.write_text(json.dumps(content_of(of["ce"], records, first["ce"])))
+    path.write_text(json.dumps(values_content(of["ce"], records, first["ce"])))
     monkeypatch.setattr(further_metrics, "digest_of_code", lambda: "other code")
     assert work.measure(NAMES) == first and computed == NAMES * 2
     (path.parent / "predictions.npz").unlink()

@@ -9,7 +9,7 @@ import torch
 from hierbench import Method, PostHoc
 from hierbench.api.contract import check_method
 from hierbench.api.contract_setup import TREE
-from hierbench.api.method import groups_of
+from hierbench.api.method import trainable_groups
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
@@ -143,14 +143,14 @@ class Grouped(Method):
 def test_groups_that_are_none(given, message, monkeypatch):
     monkeypatch.setattr(Grouped, "given", staticmethod(given))
     with pytest.raises(UserError, match=r"^method grouped: ") as error:
-        groups_of(Grouped(TREE, 4))
+        trainable_groups(Grouped(TREE, 4))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_what_no_group_names_is_the_classifiers(monkeypatch):
     monkeypatch.setattr(Grouped, "given", staticmethod(lambda m: {"a": iter([m.two, m.fixed])}))
     method = Grouped(TREE, 4)
-    groups = groups_of(method)
+    groups = trainable_groups(method)
     assert list(groups) == ["classifier", "a"]
     assert groups["classifier"][0] is method.one and len(groups["classifier"]) == 1
     assert groups["a"][0] is method.two and len(groups["a"]) == 1  # what is not trained is in none

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from hierbench.data.image import UnreadableImageError, decode, pixels_of, stretched
+from hierbench.data.image import UnreadableImageError, decode, decode_pixels, stretched
 from tests.tools.bench import photograph
 
 SIZE = (224, 224)
@@ -35,7 +35,7 @@ def pillow(content, size=None):
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (331, 500), (224, 300), (120, 90), (1, 7)])
 def test_photographs_against_pillow(tmp_path, width, height):
     content = photograph(tmp_path / "a.jpg", width, height, seed=width).read_bytes()
-    assert (pixels_of(content).numpy() == pillow(content)).all()  # the same pixels before they are stretched
+    assert (decode_pixels(content).numpy() == pillow(content)).all()  # the same pixels before they are stretched
     difference = np.abs(decode(content, "a", SIZE)[0] - pillow(content, SIZE))
     assert difference.max() <= 1 and difference.mean() < 0.25
 
@@ -72,12 +72,12 @@ def test_kinds_of_files():
         "moving WebP": saved(plain, "WEBP", save_all=True, append_images=[Image.new("RGB", (50, 40))]),
     }
     for name, content in kinds.items():
-        assert (pixels_of(content).numpy() == pillow(content)).all(), name
+        assert (decode_pixels(content).numpy() == pillow(content)).all(), name
         exact = decode(content, name, (40, 50))
         assert exact.shape == (1, 3, 40, 50) and exact.flags.c_contiguous
         assert (exact[0] == pillow(content)).all(), name  # one that has the size is not resampled
         if name in ("grey and alpha", "transparent palette"):
-            assert (pixels_of(content).numpy() == torchvision_pixels(content)).all(), name
+            assert (decode_pixels(content).numpy() == torchvision_pixels(content)).all(), name
 
 
 def test_a_photograph_that_ends_early_is_no_photograph(tmp_path):
@@ -116,11 +116,11 @@ def test_16_bits_keep_the_high_byte():
     """Pillow would clip grey values at 255."""
     grey = np.random.default_rng(0).integers(0, 1 << 16, (9, 7), dtype=np.uint16)
     content = saved(Image.fromarray(grey), "PNG")
-    assert (pixels_of(content).numpy() == (grey >> 8)).all()
-    assert (pixels_of(content).numpy() == torchvision_pixels(content)).all()
+    assert (decode_pixels(content).numpy() == (grey >> 8)).all()
+    assert (decode_pixels(content).numpy() == torchvision_pixels(content)).all()
     assert (pillow(content) == 255).mean() > 0.9
     colour = png_of_16_bits(np.random.default_rng(1).integers(0, 1 << 16, (9, 7, 3), dtype=np.uint16))
-    assert (pixels_of(colour).numpy() == torchvision_pixels(colour)).all()
+    assert (decode_pixels(colour).numpy() == torchvision_pixels(colour)).all()
 
 
 def png_of_16_bits(pixels):
@@ -144,5 +144,5 @@ def test_the_orientation_in_exif_data_is_ignored():
     exif = Image.Exif()
     exif[0x0112] = 6  # turned by 90 degrees
     turned, plain = saved(noise, exif=exif), saved(noise)
-    assert b"Exif" in turned and (pixels_of(turned).numpy() == pixels_of(plain).numpy()).all()
-    assert pixels_of(turned).shape == (3, 40, 50)
+    assert b"Exif" in turned and (decode_pixels(turned).numpy() == decode_pixels(plain).numpy()).all()
+    assert decode_pixels(turned).shape == (3, 40, 50)

@@ -11,7 +11,7 @@ from torchvision import models
 
 from hierbench.config.sections import Model
 from hierbench.models.libraries.lookup import build_backbone
-from hierbench.models.weights import download_weights, find_weights, load_weights, title_of
+from hierbench.models.weights import download_weights, find_weights, load_weights, weights_title
 from hierbench.utils.errors import UserError
 
 VIT = Model(backbone="timm:test_vit", weights="file", input_size=(160, 160))
@@ -129,7 +129,7 @@ def test_default_weights_without_a_network(tmp_path, monkeypatch):
     assert find_weights(model, tmp_path) is None
     with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.weights=none"):
         download_weights(model, tmp_path)
-    assert not list(tmp_path.iterdir()) and title_of(model) == "the weights of torchvision:resnet18"
+    assert not list(tmp_path.iterdir()) and weights_title(model) == "the weights of torchvision:resnet18"
     assert asked[0].endswith("resnet18-f37072fd.pth")
 
 

@@ -319,7 +319,7 @@ def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, mi
     def attempt(folder, at):
         steps.clear()
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("write_json", "write_atomically", "digest_of", "sync_folder"):
+            for name in ("write_json", "write_atomically", "arrays_digest", "sync_folder"):
                 patch.setattr(preparing, name, dying(name, getattr(preparing, name), at))
             patch.setattr(missing_images, "compact", dying("compact", missing_images.compact, at))
             for name in ("replace", "unlink"):
@@ -344,7 +344,7 @@ def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, mi
     assert number > 10
 
 
-@pytest.mark.parametrize("step", ["digest_of", "write_json"])
+@pytest.mark.parametrize("step", ["arrays_digest", "write_json"])
 def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat, miniatures, monkeypatch, step):
     """The arrays without the missing images, which the killed command has written, are not taken for whole ones."""
     offline, class_of = inat
@@ -359,7 +359,7 @@ def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat
     real = getattr(preparing, step)
 
     def killed(*given, **how):
-        if step == "digest_of" or given[0].name == "meta.json":
+        if step == "arrays_digest" or given[0].name == "meta.json":
             raise KilledError
         return real(*given, **how)
 

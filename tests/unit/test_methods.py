@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.api.contract import checks_of
+from hierbench.api.contract import list_checks
 from hierbench.api.contract_setup import ContractError
 from hierbench.api.method import Method
 from hierbench.api.registry import find_all, find_method
@@ -18,9 +18,9 @@ SMALL = Hierarchy.from_paths(PATHS)
 CASES = [
     pytest.param(found.cls, check, id=f"{found.name}: {check.name}")
     for found in [*find_all(), find_method("_coarse_ce")]
-    for check in checks_of(found.cls)
+    for check in list_checks(found.cls)
 ]
-CHECKS = {check.name: check.run for check in checks_of(Method)}
+CHECKS = {check.name: check.run for check in list_checks(Method)}
 
 
 def close(ours, expected, tolerance):

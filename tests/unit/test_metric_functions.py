@@ -12,7 +12,7 @@ import torch
 from hierbench import Hierarchy, metrics
 from hierbench.hierarchy.names import class_indices
 from hierbench.metrics import Evidence, compute_metrics, functions, known_metrics
-from hierbench.metrics.calibration import probabilities_of
+from hierbench.metrics.calibration import as_probabilities
 from hierbench.metrics.levels import lifted_predictions
 from hierbench.utils.errors import UserError
 
@@ -78,8 +78,8 @@ def test_a_function_gives_the_value_of_the_registry(name):
     generator = torch.Generator().manual_seed(3)
     scores = torch.rand((40, 5), generator=generator)
     targets = torch.randint(5, (40,), generator=generator)
-    levels = lifted_predictions(probabilities_of(scores), TREE)
-    evidence = Evidence(scores, targets, TREE, probabilities_of(scores), levels)
+    levels = lifted_predictions(as_probabilities(scores), TREE)
+    evidence = Evidence(scores, targets, TREE, as_probabilities(scores), levels)
     parameter = options.get("k", options.get("level"))
     asked = f"{name.partition('@')[0]}@{parameter}" if parameter else name
     expected = compute_metrics([asked], evidence)[asked]

@@ -8,7 +8,7 @@ from hierbench.execution.plan import make_plan
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
-from hierbench.training.step import layers_of, learning_rate, make_optimizer, set_rates
+from hierbench.training.step import group_layers, learning_rate, make_optimizer, set_rates
 from hierbench.utils.errors import UserError
 
 TREE = Hierarchy.from_paths({name: (name[0], name) for name in ("a1", "a2", "b1")})
@@ -54,7 +54,7 @@ def test_the_rate_rises_in_steps_and_then_follows_the_cosine(shapes):
 def test_layers_by_name(backbone, names):
     model = build_classifier(CrossEntropy, TREE, "type-I", Model(backbone=backbone, input_size=(32, 32)))
     by_id = {id(p): name for name, p in model.backbone.layers.named_parameters()}
-    layers = layers_of(model)
+    layers = group_layers(model)
     assert sum(map(len, layers)) == len(by_id)
     for layer, name in zip(layers, names, strict=False):
         own = [by_id[id(p)] for p in layer]
@@ -71,7 +71,7 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
     set_rates(optimizer, how, 0)
     rate = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert rate.keys() == {id(p) for p in model.parameters()}
-    for away, layer in enumerate(reversed(layers_of(model))):
+    for away, layer in enumerate(reversed(group_layers(model))):
         assert {rate[id(p)] for p in layer} == {how.lr.backbone * 0.5**away}
     assert rate[id(model.features.reduce.weight)] == how.lr.backbone
     assert rate[id(model.method.classifier.weight)] == how.lr.classifier

@@ -135,6 +135,6 @@ def test_rates_of_the_recipe_itself_are_no_departure(table, monkeypatch):
     """Also not those that a re-ranked run has from its base."""
     from hierbench.leaderboard import settings
 
-    monkeypatch.setattr(settings, "recipe_of", lambda *_: load_recipe("shapes", OWN))
+    monkeypatch.setattr(settings, "find_recipe", lambda *_: load_recipe("shapes", OWN))
     assert "not as in the recipe" not in table((OWN, "ce,crm"))[1]
     assert "train.lr.type-I.classifier = 0.15" in table(([], "ce,crm"))[1]

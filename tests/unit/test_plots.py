@@ -195,7 +195,7 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
     paths = {f"c{i}": (f"g{i % 7}", f"g{i % 7}h{i % 21}", f"c{i}") for i in range(num_classes)}
     hierarchy = Hierarchy.from_paths(paths)
     run, spec = fake_run(tmp_path, hierarchy)
-    monkeypatch.setattr(confusion, "tree_of", lambda *a: source.Tree(hierarchy, tuple(paths.values())))
+    monkeypatch.setattr(confusion, "require_tree", lambda *a: source.Tree(hierarchy, tuple(paths.values())))
     with style.house_style():
         figure = confusion.draw(of_runs("shapes", tmp_path, run=run.folder.name[:6])).figure
         style.write_figure(figure, tmp_path / "a.svg")
@@ -214,10 +214,10 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
 def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
     for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
-        found = confusion.run_of(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
+        found = confusion.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
         assert (found.job, found.folder) == (spec, run.folder)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec = confusion.run_of(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
+        spec = confusion.requested_run(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     for request, problem in (
         (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),

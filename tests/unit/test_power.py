@@ -13,10 +13,10 @@ from hierbench.leaderboard.paired import difference, values_by_seed
 from hierbench.leaderboard.power import (
     MOST_SEEDS,
     Effect,
+    compute_power,
     effect_of_cells,
     effect_of_values,
     plan,
-    power_of,
     seeds_needed,
 )
 from hierbench.leaderboard.statistics import summarise
@@ -45,7 +45,7 @@ def test_power_equals_the_integral(deviations):
     for cases, close in ((near, 1e-6), (far, 5e-4)):
         for gap, n, level in cases:
             effect = Effect(gap, deviations)
-            assert power_of(effect, n, level) == pytest.approx(by_integration(effect, n, level), abs=close)
+            assert compute_power(effect, n, level) == pytest.approx(by_integration(effect, n, level), abs=close)
 
 
 def test_textbook_values_small_and_large_effects():
@@ -68,7 +68,7 @@ def test_a_whole_number_of_seeds_gives_80_percent_or_a_little_more(deviations):
     """From 24 seeds on 80 to 82 %, below that up to what one seed adds."""
     for size in np.geomspace(0.15, 3, 40):
         planned = plan(Effect(-float(size), deviations))
-        before = float(power_of(Effect(float(size), deviations), planned.seeds - 1))
+        before = float(compute_power(Effect(float(size), deviations), planned.seeds - 1))
         assert before < 0.8 <= planned.reached < 0.8 + (planned.reached - before)
         assert planned.seeds < 24 or planned.reached <= 0.82, size
 

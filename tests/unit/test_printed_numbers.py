@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import column_of
+from hierbench.leaderboard.columns import find_column
 from hierbench.leaderboard.group_sequential import LEVEL, conclusion, crossing, look_at, make_design
 from hierbench.leaderboard.paired import difference, holm
-from hierbench.leaderboard.power import Effect, effect_of_values, effects_of, plan, power_of, seeds_needed
+from hierbench.leaderboard.power import Effect, compute_power, effect_of_values, effects_between, plan, seeds_needed
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.metrics import compute_metrics, hops, known_metrics, selective
 from hierbench.metrics import registry as registry_module
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 STATISTICS, SEEDS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "seeds", "metrics"))
-SEVERITY = column_of("mistake_severity")
+SEVERITY = find_column("mistake_severity")
 
 
 def flat(text):
@@ -67,7 +67,7 @@ def test_the_plan_of_the_statistics(values):
         f"seeds: {seeds_needed(paired)} seeds would separate them, {seeds_needed(apart)} if they shared no seeds"
     ) in flat(STATISTICS)
     names = ("haframe:type-II", "hafeature:type-I")
-    ((row, reference, effect),) = effects_of(Board.paper("cifar100"), names, SEVERITY)
+    ((row, reference, effect),) = effects_between(Board.paper("cifar100"), names, SEVERITY)
     severities = [of.metrics[SEVERITY.name] for of in (row, reference)]
     texts = [f"{cell.mean:.2f} +/- {cell.ci95:.4f}" for cell in severities]
     assert (
@@ -91,11 +91,11 @@ def test_power_and_costs_of_seeds():
     page, half, large = flat(SEEDS), plan(Effect(0.5, (1.0,))), plan(Effect(2.0, (1.0,)))
     assert f"{100 * half.reached:.1f}% with {half.seeds} seeds for a difference of half a standard" in page
     assert f"({100 * large.reached:.1f}% with {large.seeds} seeds for two standard deviations" in page
-    assert f"where 4 would give {100 * float(power_of(large.effect, 4)):.1f}%" in page
+    assert f"where 4 would give {100 * float(compute_power(large.effect, 4)):.1f}%" in page
     costs = tables(SEEDS)[2][2:]
     assert [(row[1], row[3]) for row in costs] == [("41%", "16.9"), ("95%", "10.4"), ("100%", "5.8")]
     for size, _, fixed, _ in costs:
-        assert f"{100 * float(power_of(Effect(float(size), (1.0,)), 20)):.0f}%" == fixed
+        assert f"{100 * float(compute_power(Effect(float(size), (1.0,)), 20)):.0f}%" == fixed
 
 
 def test_the_example_of_seeds():

@@ -59,7 +59,7 @@ def settings(name, protocol):
     recipe = load_recipe(name, protocol=protocol)
     content = recipe.model_dump(by_alias=True)
     for found in find_all():
-        content["methods"][found.name] = found.params(recipe.params_of(found.name)).model_dump()
+        content["methods"][found.name] = found.params(recipe.params_for(found.name)).model_dump()
     return flat(content)
 
 

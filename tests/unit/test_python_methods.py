@@ -13,7 +13,7 @@ from hierbench import Method
 from hierbench.api.registry import find_method
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import HAFrame
-from hierbench.python.methods import options_of
+from hierbench.python.methods import method_options
 from hierbench.utils.errors import UserError
 
 IMPORTS = (
@@ -79,7 +79,7 @@ def notebook(monkeypatch):
 
 def kept(cls, folder):
     """The text of the file that is kept of a class."""
-    (path,), given = options_of(cls, folder / "runs")
+    (path,), given = method_options(cls, folder / "runs")
     found = find_method(path)
     assert found.cls is not cls and found.name == cls.name and not given
     return Path(path).read_text(encoding="utf-8")
@@ -167,7 +167,7 @@ def test_a_class_that_cannot_stand_alone_is_one_line(problem, notebook, tmp_path
     if problem == "does not stand alone":
         del module.VALUE
     with pytest.raises(UserError) as error:
-        options_of(module.Mine, tmp_path / "runs")
+        method_options(module.Mine, tmp_path / "runs")
     assert problem in str(error.value) and "\n" not in str(error.value)
     assert "alone" in problem or not (tmp_path / "runs").exists()
 
@@ -175,7 +175,7 @@ def test_a_class_that_cannot_stand_alone_is_one_line(problem, notebook, tmp_path
 def test_a_class_without_source_is_one_line(notebook, tmp_path):
     exec(IMPORTS + CLASS, vars(notebook.module))
     with pytest.raises(UserError, match="the source of Mine cannot be found"):
-        options_of(notebook.module.Mine, tmp_path)
+        method_options(notebook.module.Mine, tmp_path)
 
 
 def test_a_file_of_its_own_is_given_by_its_path(monkeypatch, tmp_path):
@@ -185,7 +185,7 @@ def test_a_file_of_its_own_is_given_by_its_path(monkeypatch, tmp_path):
     import mine
 
     monkeypatch.setitem(sys.modules, "mine", mine)
-    assert options_of(mine.Mine, tmp_path / "runs") == ([str(file)], [])
+    assert method_options(mine.Mine, tmp_path / "runs") == ([str(file)], [])
     assert not (tmp_path / "runs").exists()
 
 
@@ -207,18 +207,18 @@ def test_a_class_among_others_in_a_module_is_kept_alone(monkeypatch, tmp_path):
 
 def test_methods_are_names_paths_classes_and_instances_with_hyperparameters(tmp_path, cifar100):
     built = CRM(cifar100)
-    names, given = options_of(["ce, flamingo", Path("./mine.py"), HAFrame.with_params(alpha=0.3), built], tmp_path)
+    names, given = method_options(["ce, flamingo", Path("./mine.py"), HAFrame.with_params(alpha=0.3), built], tmp_path)
     assert names == ["ce", "flamingo", "mine.py", "haframe", "crm"]
     assert given == ["methods.haframe.alpha=0.3", *(f"methods.crm.{key}={value}" for key, value in built.params)]
-    assert options_of(HAFrame, tmp_path) == (["haframe"], [])
-    assert options_of((HAFrame, HAFrame), tmp_path) == (["haframe"], [])
+    assert method_options(HAFrame, tmp_path) == (["haframe"], [])
+    assert method_options((HAFrame, HAFrame), tmp_path) == (["haframe"], [])
     with pytest.raises(UserError, match="given twice with different hyperparameters"):
-        options_of([HAFrame.with_params(alpha=0.3), HAFrame], tmp_path)
+        method_options([HAFrame.with_params(alpha=0.3), HAFrame], tmp_path)
     with pytest.raises(UserError, match=r"hyperparameters of HAFrame: .*alhpa"):
         HAFrame.with_params(alhpa=0.3)
     for odd in (3, Method, [None]):
         with pytest.raises(UserError, match=r"a method is a name|must set name"):
-            options_of(odd, tmp_path)
+            method_options(odd, tmp_path)
 
 
 def test_processes_do_not_run_the_user_s_script_again(tmp_path):

@@ -12,11 +12,11 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ranking import marked, rank, table_seeds
-from hierbench.leaderboard.statistics import METRICS, Row, front_of, summarise
+from hierbench.leaderboard.statistics import METRICS, Row, pareto_front, summarise
 from hierbench.leaderboard.tables.board import board_table
 from hierbench.runs.reading import read_records
 from hierbench.runs.store import Store
-from hierbench.sharing.site.pages import best_of
+from hierbench.sharing.site.pages import best_rows
 from hierbench.sharing.verification.checked import checked_board
 from tests.mistake_runs import without
 
@@ -62,12 +62,12 @@ def test_the_front_has_the_rows_that_none_beats_in_both(points):
     unbeaten = {
         one for one in placed if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in placed)
     }
-    found = [(row.metrics["mistake_severity"].mean, 50.0 - row.metrics["top1"].mean) for row in front_of(rows)]
+    found = [(row.metrics["mistake_severity"].mean, 50.0 - row.metrics["top1"].mean) for row in pareto_front(rows)]
     assert found == sorted(unbeaten)
 
 
 def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
-    found = best_of(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
+    found = best_rows(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
     named = [(column.name, first.method, first.type, star and star.method) for column, first, star in found]
     assert named == [
         ("top1", "ce", "type-I", "hiercos"),

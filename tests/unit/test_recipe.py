@@ -32,7 +32,7 @@ def test_every_recipe_is_valid_and_named_as_its_file(name):
     for method in recipe.methods:
         from hierbench.api.registry import find_method
 
-        find_method(method).params(recipe.params_of(method))
+        find_method(method).params(recipe.params_for(method))
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -160,15 +160,15 @@ def test_a_missing_key():
 def test_a_method_may_have_learning_rates_of_its_own():
     lr = ["train.lr.type-I.backbone=0.5", "methods.haframe.lr.transform=1", "methods.ce.lr.classifier=0.2"]
     recipe = load_recipe("shapes", lr)
-    assert recipe.params_of("haframe") == {"alpha": 0.4, "gamma": 4.0} and recipe.params_of("ce") == {}
+    assert recipe.params_for("haframe") == {"alpha": 0.4, "gamma": 4.0} and recipe.params_for("ce") == {}
     of = {
-        (method, kind): tuple(recipe.rates_of(method, kind).model_dump().values())
+        (method, kind): tuple(recipe.rates_for(method, kind).model_dump().values())
         for method in ("ce", "haframe", "flamingo")
         for kind in ("type-I", "type-II")
     }
     assert of["ce", "type-I"] == (0.5, 0.15, 0.2) and of["ce", "type-II"] == (0.1, 0.15, 0.2)
     assert of["haframe", "type-II"] == (0.1, 1.0, 0.15) and of["flamingo", "type-I"] == (0.5, 0.15, 0.15)
-    assert isinstance(recipe.rates_of("haframe", "type-II").transform, float)  # one id however it is written
+    assert isinstance(recipe.rates_for("haframe", "type-II").transform, float)  # one id however it is written
     assert parse_recipe(recipe.model_dump(), "again") == recipe
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from hierbench.config.options import Options, Place
-from hierbench.config.overrides import apply_override, override_of
+from hierbench.config.overrides import apply_override, format_override
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.execution.plan import find_methods, make_plan
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.runs.requests import Request, asked_options, words_of
-from hierbench.studies.reproduction.row import check_plan, find_rows, options_of, planned, split_name
+from hierbench.runs.requests import Request, asked_options, command_words
+from hierbench.studies.reproduction.row import check_plan, find_rows, planned, single_row_options, split_name
 from hierbench.utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +29,7 @@ def test_the_requests_of_published_tables_plan_all_their_rows(table):
     for method in sorted({row["method"] for row in methods}):
         for row in find_rows(Place(TABLES / table), method, None):
             assert row.options is not None, row.notes
-            words = words_of(vars(row.options))
+            words = command_words(vars(row.options))
             assert shlex.split(shlex.join(words)) == words and words[:3] == ["hierbench", "run", "--methods"]
 
 
@@ -70,7 +70,7 @@ def test_a_request_plans_the_ids_of_a_row(shapes, method, kind, overrides, proto
     specs = specs_of(shapes, method, kind, overrides, protocol)
     others = ["methods.descendant_softmax.lr.transform=0.5", *overrides]
     row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != method))
-    options = options_of(request_of(others, protocol), "shapes", 2, row, {})
+    options = single_row_options(request_of(others, protocol), "shapes", 2, row, {})
     check_plan(planned(options, next(iter(row.values()))), specs)
     assert (options.methods, options.types, options.seeds) == (method, kind, 2)
     assert list(options.overrides)[: len(overrides)] == overrides
@@ -81,33 +81,33 @@ def test_what_was_tuned_then_is_set(shapes):
     recorded = {f"{name}:{kind}": params for (name, kind), params in tuned.items()}
     specs = specs_of(shapes, "crm", "type-II", tuned=tuned)
     row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != "crm"))
-    options = options_of(request_of(tuned=recorded), "shapes", 2, row, {})
+    options = single_row_options(request_of(tuned=recorded), "shapes", 2, row, {})
     assert options.overrides[0] == "methods.ce.lr.classifier=0.25" and "alpha" not in str(options.overrides)
     check_plan(planned(options, next(iter(row.values()))), specs)
 
 
 def test_the_settings_of_what_is_not_planned_are_named(shapes):
     specs = specs_of(shapes, "ce", "type-I")
-    options = options_of(request_of(["train.epochs=3"]), "shapes", 2, specs, {})
+    options = single_row_options(request_of(["train.epochs=3"]), "shapes", 2, specs, {})
     spec = next(iter(specs.values()))
     with pytest.raises(UserError, match=r"another run in place of ce type-I seed 0: train.epochs was 10 and is 3 here"):
         check_plan(planned(options, spec), specs)
     other = changed(spec, method__code="0" * 64)
     with pytest.raises(UserError, match=r"method.code was 000"):
-        check_plan(planned(options_of(request_of(), "shapes", 2, specs, {}), other), {other.id: other})
+        check_plan(planned(single_row_options(request_of(), "shapes", 2, specs, {}), other), {other.id: other})
     with pytest.raises(UserError, match="does not plan ce type-I seed 1 here"):
-        check_plan(planned(options_of(request_of(), "shapes", 1, specs, {}), spec), specs)
+        check_plan(planned(single_row_options(request_of(), "shapes", 1, specs, {}), spec), specs)
 
 
 def test_settings_survive_as_options():
     for value in ("a b", "true", "1", "x\u202ey", 'q"\\', "timm:a.b", [0.5, 1], {"a": "b"}, 1e-07, 3, 2.0, False, "é"):
         content = {}
-        apply_override(content, text := override_of("methods.x.y", value))
+        apply_override(content, text := format_override("methods.x.y", value))
         assert content == {"methods": {"x": {"y": value}}} and text.isprintable(), text
         assert type(content["methods"]["x"]["y"]) is type(value)
     for key, value in (("methods.x.y", None), ("methods.a b.y", 1), ("methods.x=1.y", 1), ("methods..y", 1)):
         with pytest.raises(UserError, match="cannot be given"):
-            override_of(key, value)
+            format_override(key, value)
 
 
 def changed(spec, **values):

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from hierbench.leaderboard.group_sequential import LEVEL, Design, adjusted_p, conclusion, crossing, look_at, make_design
-from hierbench.leaderboard.power import Effect, power_of
+from hierbench.leaderboard.power import Effect, compute_power
 
 PATHS = 40_000  # simulated: a share of 5 % has a standard error of 0.11 %
 DESIGNS = [(3, 4), (3, 10), (5, 20), (5, 50)]
@@ -79,7 +79,7 @@ def test_power_and_seeds_against_a_test_of_fixed_size():
     for size in (0.5, 1.0, 2.0):
         separated, seeds = stopped(rng.normal(size, 1, (PATHS, 20)), design)
         found[size] = float(separated.mean()), float(seeds.mean())
-        fixed = float(power_of(Effect(size, (1.0,)), 20))
+        fixed = float(compute_power(Effect(size, (1.0,)), 20))
         assert found[size][0] < fixed + 0.01 and found[size][1] < 20
     assert found[0.5] == pytest.approx((0.41, 16.9), abs=0.1) and found[1.0] == pytest.approx((0.955, 10.4), abs=0.1)
     assert found[2.0] == pytest.approx((1.0, 5.8), abs=0.1)

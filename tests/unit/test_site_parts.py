@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, column_of
+from hierbench.leaderboard.columns import PAPER, find_column
 from hierbench.leaderboard.measured import with_columns
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.runs.findings import Report
-from hierbench.runs.further_metrics import FILE, content_of
+from hierbench.runs.further_metrics import FILE, values_content
 from hierbench.runs.store import Store
 from hierbench.sharing.site import pages
 from hierbench.sharing.site.build import MARKER, build_site, write_site
@@ -159,13 +159,13 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
     found = records.as_recorded(copy / "birds")
     for run in found:
         value = 0.25 + 0.2 * (run.job.method.name == "mine") + 0.001 * run.job.seed * (run.job.type == "type-I")
-        write_json(run.folder / FILE, content_of(run, found, {"ece": value}))
-    board = with_columns(Board.of("birds", found), [*PAPER, column_of("ece")], tmp_path)
+        write_json(run.folder / FILE, values_content(run, found, {"ece": value}))
+    board = with_columns(Board.of("birds", found), [*PAPER, find_column("ece")], tmp_path)
     records.write_board(copy, board)
     before = contents(copy)
     _, (table,) = build(copy, tmp_path / "site", tmp_path)
     assert contents(copy) == before and not table.rejected
-    title, value = column_of("ece").title, f">{0.451:.{column_of('ece').digits}f}</"  # the mean of three seeds
+    title, value = find_column("ece").title, f">{0.451:.{find_column('ece').digits}f}</"  # the mean of three seeds
     for page in ("tables/birds/index", "methods/mine"):
         text = (tmp_path / f"site/{page}.html").read_text()
         assert title in text and value in text

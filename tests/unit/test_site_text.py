@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from hierbench.sharing.site.methods import about_method, highlighted
-from hierbench.sharing.site.names import Slugs, block, clean, slug_of
+from hierbench.sharing.site.names import Slugs, block, clean, make_slug
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,7 @@ def test_names_are_safe_text_and_safe_files():
         "a b",
         "a-b",
     ]
-    slugs = [slug_of(name) for name in names]
+    slugs = [make_slug(name) for name in names]
     assert slugs[0] == "plain" and len(set(map(str.lower, slugs))) == len(slugs)
     assert all(re.fullmatch("[a-z0-9_.-]{1,60}", slug) for slug in slugs)
     taken = Slugs()

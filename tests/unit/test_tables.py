@@ -14,12 +14,12 @@ import pytest
 
 from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table, with_best_means
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import Column, column_of
+from hierbench.leaderboard.columns import Column, find_column
 from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import FORMATS, html, render, terminal
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.ledger import build_ledger, ledger_table
-from hierbench.leaderboard.power import effects_of, plan
+from hierbench.leaderboard.power import effects_between, plan
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import ARROWS, CHECK, CROSS, Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board import BOLD, STAR, board_table
@@ -83,7 +83,7 @@ def board(store):
 @pytest.fixture(scope="module")
 def tables(board, store):
     """Every table, by its name in TABLES."""
-    effects = effects_of(board, ("soft_labels", "ce"), column_of("top1"))
+    effects = effects_between(board, ("soft_labels", "ce"), find_column("top1"))
     rows = [
         Row("type-I", "ce", FORMULA, 5, 5, dict.fromkeys(METRICS, Cell(2.0, 0.1))),
         Row("type-II", "ce", HOSTILE, 3, 5, dict.fromkeys(METRICS, Cell(1.0, 0.1)), lacking=(3, 4)),
@@ -260,7 +260,7 @@ def test_json_of_a_board_keeps_the_contract(board):
     assert set(ce) == keys | {"seeds", "tuning", "verdict"} and set(hxe) == keys | {"seeds", "verdict", "lacking"}
     assert set(ce["metrics"]) == set(METRICS) and set(hxe["metrics"]["top1"]) == {"mean", "ci95", "values", "best"}
     assert (content["seeds"], hxe["lacking"]) == ([0, 1, 2, 3, 4], [4])
-    chosen = replace(board, columns=(column_of("mistake_severity"), column_of("top1")))
+    chosen = replace(board, columns=(find_column("mistake_severity"), find_column("top1")))
     assert json.loads(render(board_table(chosen), "json"))["columns"] == ["mistake_severity", "top1"]
     paper = json.loads(render(board_table(Board.paper("fgvc")), "json"))
     assert set(paper) == {"schema", "dataset", "protocol", "distance", "rows"}
@@ -286,7 +286,7 @@ def test_a_row_without_runs_adds_no_column(board):
 def test_half_widths_have_the_digits_of_the_mean_but_for_the_papers_own(board):
     share = Column("share", "Share")
     rows = [replace(row, metrics={**row.metrics, "share": Cell(0.5, 0.06789)}) for row in board.rows]
-    further = board_table(replace(board, rows=tuple(rows), columns=(column_of("top1"), share)))
+    further = board_table(replace(board, rows=tuple(rows), columns=(find_column("top1"), share)))
     printed = board_table(Board.paper("fgvc"))
     for form, sign in (("markdown", "+/- "), ("terminal", "+/- "), ("latex", r"$\pm$ "), ("html", "±&#8239;")):
         text = render(further, form)

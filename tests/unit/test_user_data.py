@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.config.recipe import load_recipe, protocols_of, recipe_names
+from hierbench.config.recipe import load_protocols, load_recipe, recipe_names
 from hierbench.config.source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
@@ -471,10 +471,10 @@ def test_a_folder_that_may_not_be_read_is_named(birds, monkeypatch):
 )
 def test_a_mistake_in_the_section_authors_is_not_passed_over(birds, section, message):
     file = write_file(birds)
-    assert [recipe.protocol for recipe in protocols_of(file)] == ["paper"]
+    assert [recipe.protocol for recipe in load_protocols(file)] == ["paper"]
     edit("birds.toml", "[augment]", f"{section}\n[augment]")(birds)
     with pytest.raises(UserError, match=message):
-        protocols_of(file)
+        load_protocols(file)
 
 
 def test_balanced_sampling():
@@ -528,7 +528,7 @@ def second_recipe(birds, head, change=("", "")):
 def test_a_second_recipe_of_the_same_images(cli, birds):
     """It is prepared once, and known by its own name; of another size, apart."""
     from hierbench.config.spec import DatasetSpec
-    from hierbench.data.prepared import find_of
+    from hierbench.data.prepared import find_for_spec
 
     first = load_recipe(write_file(birds))
     second = load_recipe(second_recipe(birds, 'data = "./birds.toml"\n'))
@@ -536,8 +536,8 @@ def test_a_second_recipe_of_the_same_images(cli, birds):
     there = prepare(first, birds / "data")
     assert prepare(second, birds / "data").folder == there.folder == birds / "data/prepared/birds"
     spec = DatasetSpec(name="birds-two", digest=there.digest, hierarchy="", distance="height")
-    assert find_of(spec, birds / "data").folder == there.folder  # of a record, by its digest
-    assert find_of(spec.model_copy(update={"digest": "0"}), birds / "data") is None
+    assert find_for_spec(spec, birds / "data").folder == there.folder  # of a record, by its digest
+    assert find_for_spec(spec.model_copy(update={"digest": "0"}), birds / "data") is None
     run = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds-two.toml", "--mlflow", "off"]
     done = cli(birds, *run, "--json").ok()
     assert json.loads(done.out)["dataset"] == "birds-two" and "preparing" not in done.err

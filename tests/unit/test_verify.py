@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierbench.config.recipe import images_of
+from hierbench.config.recipe import image_dataset
 from hierbench.runs.compact import FILE, write_compact, write_targets
 from hierbench.runs.findings import CAVEAT, TARGETS_ALONE, TARGETS_KNOWN
-from hierbench.runs.further_metrics import content_of
+from hierbench.runs.further_metrics import values_content
 from hierbench.runs.reading import read_record, read_records
 from hierbench.runs.requests import record_request
 from hierbench.runs.store import Run, Store
@@ -98,7 +98,7 @@ def test_the_tables_that_the_project_publishes_are_what_their_records_give(tmp_p
         assert [(table.state, table.notes) for table in report.tables] == [(None, [])]
         notes = [note for run in report.runs for note in run.notes if not note.startswith("other code: ")]
         assert len(notes) == num  # its tree is found, and values are checked
-        digest_ships = any(dataset == images_of(name) for dataset, _, _ in shipped_targets())
+        digest_ships = any(dataset == image_dataset(name) for dataset, _, _ in shipped_targets())
         assert all(note.startswith(TARGETS_KNOWN if digest_ships else TARGETS_ALONE) for note in notes)
 
 
@@ -220,7 +220,7 @@ def test_nothing_is_followed_out_of_the_folder(published, made, data_dir, tmp_pa
 
 def test_a_kept_metric_that_does_not_follow(runs):
     run, records = runs.run("ce", 0), read_records(runs.path)
-    content = content_of(records[run.folder.name], records, {"hf_macro": 1.0})
+    content = values_content(records[run.folder.name], records, {"hf_macro": 1.0})
     (run.folder / "further-metrics.json").write_text(json.dumps(content))
     report = runs.report()  # no table here shows it
     assert not report.num_rejected and report.notes[0].startswith("Not computed again: ")

@@ -24,7 +24,7 @@ from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.datasets.image_finder import files_below
 from hierbench.data.image import FORMATS, Images, UnreadableImageError, decode
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, root_of, shipped_paths
+from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths, source_root
 from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -58,7 +58,7 @@ def open_source(request: Request) -> Source:
     path = request.source
     if path is not None and (zipfile.is_zipfile(path) if path.is_file() else (path / "train").is_dir()):
         return _pictures(path)
-    root = root_of(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed(downloads))
+    root = source_root(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed(downloads))
     for name in MD5S:
         if not (root / FOLDER / name).is_file():
             raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
@@ -90,7 +90,7 @@ def _pictures(path: Path) -> Source:
         "train": defaultdict(dict),
         "test": defaultdict(dict),
     }
-    for place, load in _files_of(path):
+    for place, load in _iterate_files(path):
         if (match := PICTURE.fullmatch(place)) and not METADATA.search(place):
             split, name, file = match.groups()
             split = split.lower()
@@ -132,7 +132,7 @@ def _pictures(path: Path) -> Source:
     )
 
 
-def _files_of(source: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
+def _iterate_files(source: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
     """Yield the place of each file of a folder or a zip, and how its image is read."""
     if source.is_dir():
         for path in map(Path, files_below(source)):

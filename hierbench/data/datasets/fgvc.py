@@ -10,8 +10,8 @@ from PIL import Image
 from torch import Tensor
 from torchvision.datasets import FGVCAircraft
 
-from hierbench.data.image import Images, decode_file, pixels_of
-from hierbench.data.source import Piece, Request, Source, identity_of, root_of
+from hierbench.data.image import Images, decode_file, decode_pixels
+from hierbench.data.source import Piece, Request, Source, source_identity, source_root
 from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -28,7 +28,7 @@ LEVELS = ("manufacturer", "family", "variant")
 def open_source(request: Request) -> Source:
     """Read the annotations in the folder that holds `fgvc-aircraft-2013b`, or in its archive; None downloads that."""
     dataset = "fgvc --protocol authors" if request.jpeg_quality else "fgvc"
-    root = root_of(request, FOLDER, ARCHIVE, dataset, lambda downloads: (downloads / FOLDER).is_dir())
+    root = source_root(request, FOLDER, ARCHIVE, dataset, lambda downloads: (downloads / FOLDER).is_dir())
     images_folder = root / FOLDER / "data" / "images"
     if not images_folder.is_dir():
         raise UserError(f"no folder {images_folder}; --source takes the folder that holds {FOLDER}")
@@ -51,7 +51,7 @@ def open_source(request: Request) -> Source:
     lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
     checksums = {path.name: file_digest(path, follow=True) for path in lists}
     ids = {split: [f"{image}.jpg" for image in images] for split, images in annotated.items()}
-    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(root), ids=ids)
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=source_identity(root), ids=ids)
 
 
 def load_image(path: Path, jpeg_quality: int = 0) -> Images:
@@ -63,7 +63,7 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
             return cropped
         saved = io.BytesIO()
         Image.fromarray(cropped.permute(1, 2, 0).numpy()).save(saved, "JPEG", quality=jpeg_quality)
-        return pixels_of(saved.getvalue())
+        return decode_pixels(saved.getvalue())
 
     return decode_file(path, (SIZE, SIZE), without_banner)
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 import numpy as np
 
 from hierbench.data.image import decode_file
-from hierbench.data.source import Piece, Request, Source, identity_of, root_of, shipped_paths
+from hierbench.data.source import Piece, Request, Source, shipped_paths, source_identity, source_root
 from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -30,7 +30,7 @@ SIZE = (224, 224)
 
 def open_source(request: Request) -> Source:
     """Read the lists; the source is the repository, its folder `dataset` or its archive, None downloads that."""
-    root = root_of(request, FOLDER, ARCHIVE, "grocery", lambda downloads: (downloads / FOLDER).is_dir())
+    root = source_root(request, FOLDER, ARCHIVE, "grocery", lambda downloads: (downloads / FOLDER).is_dir())
     places = (root / FOLDER / "dataset", root / "dataset", root)
     folder = next((place for place in places if (place / "train.txt").is_file()), None)
     if folder is None:
@@ -51,7 +51,7 @@ def open_source(request: Request) -> Source:
 
     changed = [f"{split}.txt" for split in SPLITS if checksums[f"{split}.txt"] != LISTS[split]]
     remarks = [f"{', '.join(changed)} differ from the official lists"] if changed else []
-    identity = identity_of(folder)
+    identity = source_identity(folder)
     return Source(paths, labels, SIZE, pieces, checksums=checksums, remarks=remarks, identity=identity, ids=names)
 
 

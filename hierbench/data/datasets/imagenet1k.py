@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hierbench.data.datasets.image_finder import ARCHIVES, Locator, files_below
-from hierbench.data.source import Piece, Request, Source, identity_of, shipped_paths
+from hierbench.data.source import Piece, Request, Source, shipped_paths, source_identity
 from hierbench.utils.archives import DAMAGED, open_tar, tar_members, tar_names
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes
@@ -81,7 +81,7 @@ def open_source(request: Request) -> Source:
         pieces,
         names=names,
         checksums=checksums,
-        identity=identity_of(source),
+        identity=source_identity(source),
         notice=NOTICE,
     )
 

@@ -4,11 +4,11 @@ from importlib import resources
 from pathlib import Path
 
 from hierbench.data.source import Request, Source, shipped_paths
-from hierbench.data.user.vectors import class_names, read_vectors, source_of
+from hierbench.data.user.vectors import class_names, read_vectors, vectors_source
 
 
 def open_source(request: Request) -> Source:
     """Return the features; the request is for datasets that are read from files of the user's."""
     place = Path(str(resources.files("hierbench.benchmarks"))) / "features" / "photos.npz"
     arrays, leaves = read_vectors(place), shipped_paths("cifar100")
-    return source_of(arrays, place, {name: leaves[name] for name in class_names(arrays, list(leaves), place)})
+    return vectors_source(arrays, place, {name: leaves[name] for name in class_names(arrays, list(leaves), place)})

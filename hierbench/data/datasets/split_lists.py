@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hierbench.data.datasets.image_finder import Locator
-from hierbench.data.source import Labels, Piece, Request, Source, identity_of
+from hierbench.data.source import Labels, Piece, Request, Source, source_identity
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges
 from hierbench.utils.archives import DAMAGED
@@ -86,7 +86,7 @@ def open_listed(
                 remarks.append(f"{name} is not the official {archive}: its md5 is {digest}")
 
     return Source(
-        lists.paths, lists.labels, IMAGE_SIZE, pieces, lists.names, checksums, remarks, identity_of(source), LICENCE
+        lists.paths, lists.labels, IMAGE_SIZE, pieces, lists.names, checksums, remarks, source_identity(source), LICENCE
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from hierbench.data.image import Images, UnreadableImageError, decode
-from hierbench.data.source import Piece, Request, Source, identity_of, obtain_archive, shipped_paths
+from hierbench.data.source import Piece, Request, Source, obtain_archive, shipped_paths, source_identity
 from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -65,7 +65,7 @@ def open_source(request: Request) -> Source:
 
     ids = {split: [name.rpartition("/")[2] for name, _ in rows] for split, rows in items.items()}
     checksums = {path.name: file_digest(path, follow=True)}
-    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=identity_of(path), ids=ids)
+    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=source_identity(path), ids=ids)
 
 
 def _load(archive: zipfile.ZipFile, name: str) -> Images:

@@ -10,7 +10,7 @@ from hierbench.data.image import LARGEST_IMAGE, UnreadableImageError
 from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph
 from hierbench.data.writer import SPLITS
 from hierbench.utils.console import installing
-from hierbench.utils.errors import UserError, one_line_of
+from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import read_bytes
 
 SPLIT_OF = {"training": "train", "valid": "val", "validation": "val", "dev": "val"} | {name: name for name in SPLITS}
@@ -68,7 +68,7 @@ def load_splits(images: str) -> dict[str, Any]:
         dataset = load_dataset(images.removeprefix(HUB)) if images.startswith(HUB) else load_from_disk(images)
         dataset = dataset if isinstance(dataset, DatasetDict) else {"all": dataset}
     except Exception as error:  # files, the hub and Arrow fail in many ways
-        raise GoneError(f"dataset {images} cannot be loaded ({one_line_of(error)})") from None
+        raise GoneError(f"dataset {images} cannot be loaded ({error_line(error)})") from None
     return {title: rows for title, rows in dataset.items() if len(rows)}
 
 

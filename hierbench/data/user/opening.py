@@ -13,7 +13,7 @@ import numpy as np
 
 from hierbench.config.recipe import Recipe, recipe_names
 from hierbench.config.sections import Expected
-from hierbench.config.spec import digest_of
+from hierbench.config.spec import json_digest
 from hierbench.data.image import LARGEST_IMAGE, Images, UnreadableImageError, center_crop, decode, decode_file
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source, shipped_paths
@@ -25,7 +25,7 @@ from hierbench.data.user.listing import (
     list_images,
 )
 from hierbench.data.user.photographs import GoneError, Listing, Photograph
-from hierbench.data.user.vectors import class_names, read_vectors, source_of
+from hierbench.data.user.vectors import class_names, read_vectors, vectors_source
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges, shipped_names
 from hierbench.hierarchy.tree import Hierarchy
@@ -70,14 +70,14 @@ def open_source(recipe: Recipe) -> Source:
         counts[image.label] += 1
     lines = [*listing.remarks, _describe_tree(section.tree, kind, paths), imbalance(counts)]
     lines += [line for line in [_difference(recipe, paths, labels)] if line]
-    state = state_of(recipe, listing)
+    state = source_state(recipe, listing)
     return Source(
         paths,
         labels,
         size,
         pieces,
         remarks=remarks,
-        identity=digest_of(state),
+        identity=json_digest(state),
         ids={split: [image.name for image in images] for split, images in divided.items()},
         state=state,
         messages=lines,
@@ -90,8 +90,8 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     names = class_names(arrays, list(paths), place)
     check_classes(names, paths, tree, "features")
     paths = {name: paths[name] for name in names}
-    state = state_of(recipe)
-    source = source_of(arrays, place, paths, identity=digest_of(state), state=state)
+    state = source_state(recipe)
+    source = vectors_source(arrays, place, paths, identity=json_digest(state), state=state)
     classes, num = source.paths, np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
     source.messages.append(_describe_tree(tree, kind, paths))
     source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
@@ -116,7 +116,7 @@ def _decode_read(
     return decode(content, image.name, size, crop)
 
 
-def sizes_of(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int] | None) -> Expected:
+def dataset_sizes(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int] | None) -> Expected:
     """Return a dataset's image size, levels and images per split."""
     tree, splits = Hierarchy.from_paths(paths), {split: len(labels[split]) for split in SPLITS}
     return Expected(image_size=image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
@@ -128,15 +128,15 @@ def with_sizes(recipe: Recipe, prepared: Prepared | None) -> Recipe:
         return recipe
     if prepared is None:
         source = open_source(recipe)
-        sizes = sizes_of(source.paths, source.labels, source.image_size)
+        sizes = dataset_sizes(source.paths, source.labels, source.image_size)
     else:
         paths = {path[-1]: tuple(path) for path in prepared.meta["paths"]}
         labels = {split: range(prepared.size(split)) for split in SPLITS}
-        sizes = sizes_of(paths, labels, recipe.expected.image_size)
+        sizes = dataset_sizes(paths, labels, recipe.expected.image_size)
     return recipe.model_copy(update={"expected": sizes})
 
 
-def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
+def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
     """Return digests of what the prepared arrays follow from: the section, and the tree and images it names.
 
     Images, and files of features, stand for themselves by name, size and time; their folder may move. "content" is ""
@@ -148,22 +148,22 @@ def state_of(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
     section = recipe.source
     assert section is not None, recipe.dataset
     if section.features:
-        state = {"asked": digest_of([Path(section.features).name, Path(section.tree).name]), "content": ""}
+        state = {"asked": json_digest([Path(section.features).name, Path(section.tree).name]), "content": ""}
         with suppress(OSError, GoneError):
             place = Path(section.features)
             files = sorted(place.glob("*.npy")) if place.is_dir() else [place]
             rows = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-            state["content"] = digest_of([rows, tree_text(section.tree)])
+            state["content"] = json_digest([rows, tree_text(section.tree)])
         return state
     settings = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
-    state = {"asked": digest_of([*settings, recipe.expected.image_size]), "content": ""}
+    state = {"asked": json_digest([*settings, recipe.expected.image_size]), "content": ""}
     try:
         listing = list_images(section) if listing is None else listing
         listed = [
             (photograph.name, photograph.label, photograph.split, photograph.size, photograph.time)
             for photograph in listing.photographs
         ]
-        return state | {"content": digest_of([listed, tree_text(section.tree)])}
+        return state | {"content": json_digest([listed, tree_text(section.tree)])}
     except GoneError:
         return state
 
@@ -179,7 +179,7 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
     if prepared is None:
         return None
     name = recipe.data.dataset
-    state, recorded = state_of(recipe), prepared.meta.get("source")
+    state, recorded = source_state(recipe), prepared.meta.get("source")
     if state == recorded:
         return prepared
     if state["content"]:
@@ -195,7 +195,7 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
 
 def _difference(recipe: Recipe, paths: Paths, labels: dict[str, Any]) -> str:
     """Return where the sizes in the file are not those found, "" if they all are."""
-    sizes, expected = sizes_of(paths, labels, recipe.expected.image_size), recipe.expected
+    sizes, expected = dataset_sizes(paths, labels, recipe.expected.image_size), recipe.expected
     odd = [
         f"{key} {getattr(sizes, key)} instead of {getattr(expected, key)}"
         for key in Expected.model_fields

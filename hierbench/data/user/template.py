@@ -20,7 +20,7 @@ from hierbench.data.image import UnreadableImageError
 from hierbench.data.missing import NAMED, unreadable_images
 from hierbench.data.source import Source
 from hierbench.data.user.listing import guess_splits
-from hierbench.data.user.opening import open_source, sizes_of
+from hierbench.data.user.opening import dataset_sizes, open_source
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.processes import num_cores
@@ -86,7 +86,7 @@ def write_recipe(request: Asked, progress: Callable[[float], None], announce: Ca
     source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
-    sizes = sizes_of(source.paths, source.labels, request.size)
+    sizes = dataset_sizes(source.paths, source.labels, request.size)
     measured = measure(source, progress)
     folder = request.output.absolute().parent
     written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
@@ -103,7 +103,7 @@ def _write_features(request: Asked, announce: Callable[[str], None]) -> Expected
     source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
-    vectors, sizes = source.vectors, sizes_of(source.paths, source.labels, None)
+    vectors, sizes = source.vectors, dataset_sizes(source.paths, source.labels, None)
     assert vectors is not None
     written = {key: _relative(path, folder) for key, path in section.items()}
     text = _text(replace(request, backbone=f"features-{vectors.num_channels}"), written, sizes, None, vectors.views)

@@ -62,7 +62,7 @@ def class_names(arrays: Arrays, tree: list[str], place: Path) -> list[str]:
     return names
 
 
-def source_of(arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]], **more: Any) -> Source:
+def vectors_source(arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]], **more: Any) -> Source:
     """Return features as a source to prepare; `paths` are {class: path} in the order of the labels.
 
     Raises:

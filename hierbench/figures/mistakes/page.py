@@ -14,7 +14,7 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 from PIL import Image
 
-from hierbench.config.recipe import title_of
+from hierbench.config.recipe import dataset_title
 from hierbench.data.image import Images
 from hierbench.figures.mistakes.pair import Pair, Side
 from hierbench.figures.plots.source import COVERAGES, Floats
@@ -49,7 +49,7 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None,
     spec, counts, ticks = pair.sides[0].spec, pair.counts(), risk_ticks(pair.sides)
     by_level = np.stack([side.levels for side in pair.sides]).transpose(2, 0, 1)  # [L, A and B, first class and lifted]
     text = environment.from_string(template).render(
-        title=title or title_of(spec.dataset.name),
+        title=title or dataset_title(spec.dataset.name),
         spec=spec,
         remarks=[note for note in (pair.prepared.meta["remark"], pair.prepared.meta.get("notice", "")) if note],
         sides=pair.sides,
@@ -104,7 +104,7 @@ def page_data(pair: Pair, chosen: IntArray, names: Mapping[str, str]) -> dict[st
     """Return the page's data as JSON types; "counts" are [H + 1][H + 1] over all N, rows A, columns B."""
     images, _ = pair.prepared.arrays("test")
     return {
-        "tree": tree_of(pair.prepared.meta["paths"], names),
+        "tree": page_tree(pair.prepared.meta["paths"], names),
         "height": pair.hierarchy.height,
         "measure": MEASURES[pair.hierarchy.distance],
         "counts": pair.counts().tolist(),
@@ -123,7 +123,7 @@ def page_data(pair: Pair, chosen: IntArray, names: Mapping[str, str]) -> dict[st
     }
 
 
-def tree_of(paths: Sequence[Sequence[str]], names: Mapping[str, str]) -> dict[str, list[Any]]:
+def page_tree(paths: Sequence[Sequence[str]], names: Mapping[str, str]) -> dict[str, list[Any]]:
     """Return the "names" of the tree's nodes and the indices of their "parents", -1 below the root.
 
     The K classes come first, in target order, then the inner nodes; `paths` are (coarsest, ..., class) per class.

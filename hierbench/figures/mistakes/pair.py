@@ -12,11 +12,11 @@ import numpy as np
 
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
-from hierbench.data.prepared import Prepared, find_of, how_to_prepare
+from hierbench.data.prepared import Prepared, find_for_spec, how_to_prepare
 from hierbench.figures.plots.source import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics import compute_metrics, evaluate
-from hierbench.runs.evidence import evidence_of
+from hierbench.runs.evidence import read_evidence
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 
@@ -71,7 +71,7 @@ def read_pair(a: Record, b: Record, data_dir: Path, records: Records) -> Pair:
     if a.id == b.id:
         raise UserError(f"A and B are the same run, {a.id[:12]} ({spec.label})")
     _check_comparable(spec, b.job)
-    prepared = _data_of(spec, data_dir)
+    prepared = _open_data(spec, data_dir)
     hierarchy = prepared.hierarchy(spec.dataset.distance)
     _, labels = prepared.arrays("test")
     rows = evaluated_rows(labels, "test", spec)
@@ -109,9 +109,9 @@ def _check_comparable(a: Spec, b: Spec) -> None:
         raise UserError(f"A ({a.label}) and B ({b.label}) {problems[0]}")
 
 
-def _data_of(spec: Spec, data_dir: Path) -> Prepared:
+def _open_data(spec: Spec, data_dir: Path) -> Prepared:
     data = spec.dataset
-    prepared = find_of(data, data_dir)
+    prepared = find_for_spec(data, data_dir)
     if prepared is None:
         raise UserError(f"the images of {data.name} are not prepared in {data_dir}; run: {how_to_prepare(data)}")
     if prepared.digest != data.digest or prepared.hierarchy(data.distance).digest() != data.hierarchy:
@@ -126,7 +126,7 @@ def _read_side(
     record: Record, hierarchy: Hierarchy, targets: IntArray, records: Records
 ) -> tuple[Side, IntArray, Floats]:
     """Return a run with the class it ranks first and the confidence in it, [N] each."""
-    evidence = evidence_of(record, records, hierarchy, targets)
+    evidence = read_evidence(record, records, hierarchy, targets)
     assert evidence is not None, "a run has a score for every class"
     names = level_names(hierarchy.num_levels)
     further = compute_metrics([*names, CLIMBING], evidence)

@@ -10,9 +10,9 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import title_of
+from hierbench.config.recipe import dataset_title
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, Tree, board_of, tree_of
+from hierbench.figures.plots.source import Request, Tree, open_figure_board, require_tree
 from hierbench.figures.plots.tree import as_polyline, block_bounds, branches, class_order
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.selection import choose_run, run_by_id
@@ -45,19 +45,19 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
     return few[-1] if few else None
 
 
-def run_of(request: Request) -> Record:
+def requested_run(request: Request) -> Record:
     """Return the requested finished run, by its id or in the dataset's leaderboard."""
     assert request.board is not None
     if request.run is not None:
         return run_by_id(request.run, request.dataset, request.board.records)
-    return choose_run(board_of(request), request.method, request.type, request.seed)
+    return choose_run(open_figure_board(request), request.method, request.type, request.seed)
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw the confusion matrix of the requested run."""
-    run = run_of(request)
+    run = requested_run(request)
     spec, name = run.job, f"run {run.id[:12]} ({run.label})"
-    tree = tree_of(request.dataset, request.data_dir, spec.dataset.distance)
+    tree = require_tree(request.dataset, request.data_dir, spec.dataset.distance)
     if tree.hierarchy.digest() != spec.dataset.hierarchy:
         raise UserError(f"{name} was on another tree of {request.dataset} than the one known here")
     if not run.has_predictions:
@@ -81,7 +81,7 @@ def draw(request: Request) -> style.Drawing:
     severity = run.metrics["mistake_severity"]
     about = f"{run.metrics['top1']:.2f} % correct"
     about += "" if severity is None else f", mistake severity {severity:.2f}"
-    title = f"{title_of(request.dataset)}, protocol {spec.protocol}"
+    title = f"{dataset_title(request.dataset)}, protocol {spec.protocol}"
     axes.set_title(f"{title}\n{style.plain(run.title)}, {spec.type}, seed {spec.seed}: {about}", loc="left")
     return style.Drawing(figure, [f"run {run.id} ({spec.label}; type and seed choose another)"])
 

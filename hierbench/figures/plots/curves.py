@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Floats, Request, board_of, heading, name_of, remarks_on
+from hierbench.figures.plots.source import Floats, Request, heading, label_row, open_figure_board, remarks_on
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
@@ -29,22 +29,22 @@ def band_over_seeds(histories: Sequence[Sequence[dict[str, float]]], name: str) 
     return np.stack([epochs, values.mean(axis=0), values.min(axis=0), values.max(axis=0)])
 
 
-def _bands_of(row: Row, runs: Sequence[Record]) -> dict[str, Floats] | None:
+def _row_bands(row: Row, runs: Sequence[Record]) -> dict[str, Floats] | None:
     """Return the bands of a row's runs; None for a re-ranking method, which trains nothing."""
     if any(run.bases for run in runs):
         return None
-    if any(run.digest_of("history.csv") is None for run in runs):
-        raise UserError(f"the history of {name_of(row)}, cannot be read: a run has none")
+    if any(run.recorded_digest("history.csv") is None for run in runs):
+        raise UserError(f"the history of {label_row(row)}, cannot be read: a run has none")
     histories = [run.history() for run in runs]
     return {name: band_over_seeds(histories, name) for name in QUANTITIES}
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw a row of panels per type of model, a column per quantity, in each a line per method."""
-    board = board_of(request)
+    board = open_figure_board(request)
     rows = [row for row in board.rows if row.n]
-    looks = style.looks_of(rows)
-    bands = [(row, _bands_of(row, counted_runs(row, board.records))) for row in rows]
+    looks = style.assign_looks(rows)
+    bands = [(row, _row_bands(row, counted_runs(row, board.records))) for row in rows]
     trained = [(row, band) for row, band in bands if band is not None]
     if not trained:
         raise UserError(f"none of the runs of {request.dataset} has a training curve: all of them re-rank")
@@ -56,7 +56,7 @@ def draw(request: Request) -> style.Drawing:
             for row, band in trained:
                 if row.type == kind:
                     epochs, mean, low, high = band[name]
-                    line = style.line_of(looks[style.key_of(row)])
+                    line = style.line_style(looks[style.look_key(row)])
                     axes.fill_between(epochs, low, high, color=line["color"], alpha=0.2, linewidth=0)
                     axes.plot(epochs, mean, markevery=max(1, round(len(epochs) / MARKS)), **line)
             axes.set_title(f"{kind}: {label}")
@@ -64,7 +64,9 @@ def draw(request: Request) -> style.Drawing:
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         if min(float(band["train_loss"][2].min()) for _, band in trained) > 0.0:
             _decades(panels[0])
-    style.legend_below(figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_of(look)))
+    style.legend_below(
+        figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_style(look))
+    )
     figure.suptitle(
         f"{heading(board, request.dataset)}. Lines: mean over seeds, bands: from the smallest to the largest",
         fontsize=8.0,

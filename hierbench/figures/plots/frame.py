@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from hierbench.config.recipe import load_recipe
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Floats, Request, tree_of
+from hierbench.figures.plots.source import Floats, Request, require_tree
 from hierbench.figures.plots.tree import Distances, as_polyline, branches, leaf_order
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
@@ -133,9 +133,9 @@ def draw(request: Request) -> style.Drawing:
     gamma = float(HAFrame.Params().gamma)
     hierarchy = Hierarchy.from_paths(EXAMPLE)
     if request.dataset:
-        hierarchy = tree_of(request.dataset, request.data_dir).hierarchy
+        hierarchy = require_tree(request.dataset, request.data_dir).hierarchy
         recipe = load_recipe(request.dataset, protocol=mode)
-        gamma = float(recipe.params_of("haframe").get("gamma", gamma))
+        gamma = float(recipe.params_for("haframe").get("gamma", gamma))
     frame, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, SEED, hierarchy.height)
     picked = sample_classes(hierarchy.distances)
     names = [style.readable(hierarchy.classes[i]) for i in picked]

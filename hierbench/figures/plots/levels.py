@@ -12,12 +12,12 @@ from hierbench.figures.plots.source import (
     BY_LEVEL,
     Floats,
     Request,
-    board_of,
     heading,
     level_names,
+    open_figure_board,
     over_runs,
     remarks_on,
-    tree_of,
+    require_tree,
 )
 from hierbench.leaderboard.measured import counted_runs, measure
 from hierbench.leaderboard.statistics import Row
@@ -35,11 +35,11 @@ def draw(request: Request) -> style.Drawing:
     The markers of a level are side by side, in the order of the legend. No line joins those of two levels: its slope
     would depend on the place in that order.
     """
-    board = board_of(request)
+    board = open_figure_board(request)
     runs = {id(row): counted_runs(row, board.records) for row in board.rows}
     if not any(run.has_predictions or read_further(run, board.records) for of_row in runs.values() for run in of_row):
         raise UserError(NOTHING.format(request.dataset))
-    sizes = tree_of(request.dataset, request.data_dir).hierarchy.level_sizes
+    sizes = require_tree(request.dataset, request.data_dir).hierarchy.level_sizes
     names = level_names(len(sizes))
     measured = measure([run for of_row in runs.values() for run in of_row], names, board.records, request.data_dir)
     values_by_row = {key: [measured[run.id] for run in of_row] for key, of_row in runs.items()}
@@ -54,7 +54,7 @@ def draw(request: Request) -> style.Drawing:
         cells = over_runs(values, runs[id(row)][0].job.evaluation.ddof)
         lines.append((row, dict(zip(BY_LEVEL, np.split(cells, len(BY_LEVEL), axis=1), strict=True))))
     types = list(dict.fromkeys(row.type for row in shown))
-    looks = style.looks_of(shown)
+    looks = style.assign_looks(shown)
     figure = style.new_figure(style.DOUBLE, 0.9 + 2.0 * len(types))
     grid = figure.subplots(len(types), len(BY_LEVEL), sharex=True, sharey=True, squeeze=False)
     for panels, type_ in zip(grid, types, strict=True):
@@ -67,7 +67,7 @@ def draw(request: Request) -> style.Drawing:
     for axes in grid[-1]:
         axes.set_xlabel("level, from the coarsest to the classes")
     figure.suptitle(f"{heading(board, request.dataset)}. Mean over seeds, whiskers: 95% t-interval", fontsize=8.0)
-    style.legend_below(figure, shown, looks, lambda look: Line2D([], [], **_marker_of(look)))
+    style.legend_below(figure, shown, looks, lambda look: Line2D([], [], **_level_marker(look)))
     absent = [row for row in board.rows if row.n and row not in shown]
     remarks = remarks_on(board, absent, "no predictions.npz")
     if any(run.bases for row in shown for run in runs[id(row)]):
@@ -75,8 +75,8 @@ def draw(request: Request) -> style.Drawing:
     return style.Drawing(figure, remarks)
 
 
-def _marker_of(look: style.Look) -> dict[str, Any]:
-    return style.line_of(look) | {"linestyle": "none", "markersize": 4}
+def _level_marker(look: style.Look) -> dict[str, Any]:
+    return style.line_style(look) | {"linestyle": "none", "markersize": 4}
 
 
 def _panel(
@@ -86,7 +86,7 @@ def _panel(
     step = SPREAD / max(len(lines), 3)
     for i, (row, (means, half_widths)) in enumerate(lines):
         at = levels + (i - (len(lines) - 1) / 2.0) * step
-        axes.errorbar(at, means, half_widths, elinewidth=0.7, capsize=1.2, **_marker_of(looks[style.key_of(row)]))
+        axes.errorbar(at, means, half_widths, elinewidth=0.7, capsize=1.2, **_level_marker(looks[style.look_key(row)]))
     few = len(sizes) <= FEW
     labels = [f"{level}\n{size} nodes" if few else f"{level}" for level, size in zip(levels, sizes, strict=True)]
     axes.set_xticks(levels, labels)

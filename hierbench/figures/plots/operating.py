@@ -9,8 +9,8 @@ from hierbench.figures.plots.source import (
     COVERAGES,
     Floats,
     Request,
-    board_of,
     heading,
+    open_figure_board,
     over_runs,
     remarks_on,
     risk_over_coverage,
@@ -18,7 +18,7 @@ from hierbench.figures.plots.source import (
 from hierbench.leaderboard.measured import counted_runs, measure
 from hierbench.leaderboard.statistics import summarise
 from hierbench.leaderboard.table import Interval
-from hierbench.runs.evidence import Trees, evidence_of
+from hierbench.runs.evidence import Trees, read_evidence
 from hierbench.runs.record import Record, Records
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
@@ -29,7 +29,7 @@ LINE = 0.15  # inches of a legend's line
 
 def draw(request: Request) -> style.Drawing:
     """Draw a panel per type of model, in it a curve per method; the legends have the areas under them."""
-    board = board_of(request)
+    board = open_figure_board(request)
     runs = {id(row): counted_runs(row, board.records) for row in board.rows}
     shown = [row for row in board.rows if row.n and all(run.has_predictions for run in runs[id(row)])]
     if not shown:
@@ -38,7 +38,7 @@ def draw(request: Request) -> style.Drawing:
     areas = measure(of_shown, [CLIMBING], board.records, request.data_dir)
     curves = _curves(of_shown, board.records, request.data_dir)
     types = list(dict.fromkeys(row.type for row in shown))
-    looks = style.looks_of(shown)
+    looks = style.assign_looks(shown)
     most = max(sum(row.type == kind for row in shown) for kind in types)
     figure = style.new_figure(style.DOUBLE, 3.2 + LINE * (most + 1))
     panels = figure.subplots(1, len(types), sharex=True, sharey=True, squeeze=False)[0]
@@ -48,7 +48,7 @@ def draw(request: Request) -> style.Drawing:
             ddof = of_row[0].job.evaluation.ddof
             mean, half_width = over_runs([curves[run.id] for run in of_row], ddof)
             area = summarise([areas[run.id][CLIMBING] for run in of_row], ddof)
-            line = style.line_of(looks[style.key_of(row)])
+            line = style.line_style(looks[style.look_key(row)])
             band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
             axes.fill_between(COVERAGES, mean - half_width, mean + half_width, **band)
             label = f"{style.plain(row.title)}: {Interval(area.mean, area.ci95, 4)}"
@@ -70,7 +70,7 @@ def _curves(runs: Sequence[Record], records: Records, data_dir: Path) -> dict[st
     trees, curves = Trees(data_dir), dict[str, Floats]()
     with Meter("operating curves", float(len(runs))) as meter:
         for run in runs:
-            evidence = evidence_of(run, records, trees.of(run.job.dataset))
+            evidence = read_evidence(run, records, trees.of(run.job.dataset))
             assert evidence is not None, "a board of runs has no scored predictions"
             curves[run.id] = risk_over_coverage(evidence)
             meter.end_part(run.id, 1.0)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Floats, Request, board_of, heading, over_runs, remarks_on
+from hierbench.figures.plots.source import Floats, Request, heading, open_figure_board, over_runs, remarks_on
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
@@ -31,7 +31,7 @@ def mistake_shares(counts: Sequence[int], top1: float) -> Floats:
     return mistakes * ((100.0 - top1) / max(1.0, float(mistakes.sum())))
 
 
-def _shares_of(run: Record) -> Floats:
+def _mistake_shares(run: Record) -> Floats:
     if not (counts := run.result.get("mistakes_by_distance")):
         raise UserError(f"{run.folder}/metrics.json has no mistakes_by_distance; remove the folder to run it again")
     return mistake_shares(counts, run.result["test"]["top1"])
@@ -39,13 +39,13 @@ def _shares_of(run: Record) -> Floats:
 
 def draw(request: Request) -> style.Drawing:
     """Draw a panel per type of model, in it a group of bars per distance, one bar per method."""
-    board = board_of(request)
+    board = open_figure_board(request)
     rows = [row for row in board.rows if row.n]
-    looks = style.looks_of(rows)
+    looks = style.assign_looks(rows)
     bars: list[tuple[Row, Floats]] = []
     for row in rows:
         runs = counted_runs(row, board.records)
-        bars.append((row, over_runs([_shares_of(run) for run in runs], runs[0].job.evaluation.ddof)))
+        bars.append((row, over_runs([_mistake_shares(run) for run in runs], runs[0].job.evaluation.ddof)))
     types = list(dict.fromkeys(row.type for row in rows))
     figure = style.new_figure(style.DOUBLE, 0.7 + 1.9 * len(types))
     panels = figure.subplots(len(types), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -65,6 +65,6 @@ def _panel(axes: Axes, bars: list[tuple[Row, Floats]], looks: dict[tuple[str, st
     distances = np.arange(1, bars[0][1].shape[1] + 1)
     for i, (row, (means, half_widths)) in enumerate(bars):
         at = distances + (i - (len(bars) - 1) / 2.0) * width
-        axes.bar(at, means, width * 0.92, **style.filling(looks[style.key_of(row)]))
+        axes.bar(at, means, width * 0.92, **style.filling(looks[style.look_key(row)]))
         axes.errorbar(at, means, half_widths, fmt="none", ecolor=style.GREY, elinewidth=0.7, capsize=1.2)
     axes.set_xticks(distances)

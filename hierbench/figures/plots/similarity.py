@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import load_recipe, recipe_names, title_of
+from hierbench.config.recipe import dataset_title, load_recipe, recipe_names
 from hierbench.config.sections import Protocol
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, Tree, find_tree, tree_of
+from hierbench.figures.plots.source import Request, Tree, find_tree, require_tree
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.methods.haframe import minimum_similarity
 
@@ -38,7 +38,7 @@ def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[Curve]:
 def trees_shown(request: Request) -> tuple[dict[str, Tree], list[str]]:
     """Return {dataset: tree} from low to high, and the datasets whose tree is not known here."""
     if request.dataset != "all":
-        return {request.dataset: tree_of(request.dataset, request.data_dir)}, []
+        return {request.dataset: require_tree(request.dataset, request.data_dir)}, []
     trees = {name: find_tree(name, request.data_dir) for name in recipe_names()}
     tree_by_name = {name: tree for name, tree in trees.items() if tree is not None}
     order = sorted(tree_by_name, key=lambda name: (tree_by_name[name].hierarchy.height, name))
@@ -59,7 +59,7 @@ def draw(request: Request) -> style.Drawing:
     figure = style.new_figure(style.DOUBLE, 2.6 * rows if columns > 1 else 4.0)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes, (name, tree) in zip(grid.flat, trees.items(), strict=False):
-        _panel(axes, title_of(name), tree.hierarchy, request.protocol)
+        _panel(axes, dataset_title(name), tree.hierarchy, request.protocol)
     for axes in grid.flat[len(trees) :]:
         axes.set_visible(False)
     grid[0, 0].set_ylim(top=1.1)

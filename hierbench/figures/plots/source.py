@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hierbench.config.options import folder_options
-from hierbench.config.recipe import protocols_of, title_of
+from hierbench.config.recipe import dataset_title, load_protocols
 from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find
 from hierbench.data.source import shipped_paths
@@ -88,7 +88,7 @@ def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) ->
     The distance is that of the recipe unless given. A UserError says that there is no such dataset, or that its
     prepared form is damaged.
     """
-    recipes = protocols_of(dataset)
+    recipes = load_protocols(dataset)
     names = dict.fromkeys(recipe.data.variant for recipe in recipes)
     prepared = next(filter(None, (find(name, data_dir) for name in names)), None)
     try:
@@ -99,7 +99,7 @@ def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) ->
     return Tree(Hierarchy.from_paths(path_by_class, distance or recipes[0].distance), tuple(path_by_class.values()))
 
 
-def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree:
+def require_tree(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree:
     """Return a dataset's tree as `find_tree`; the error says how to get it."""
     tree = find_tree(dataset, data_dir, distance)
     if tree is None:
@@ -110,7 +110,7 @@ def tree_of(dataset: str, data_dir: Path, distance: Distance | None = None) -> T
     return tree
 
 
-def board_of(request: Request) -> Board:
+def open_figure_board(request: Request) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
     assert request.board is not None, "the kinds that need none do not ask for it"
     if not any(row.n for row in request.board.rows):
@@ -144,14 +144,14 @@ def remarks_on(board: Board, absent: list[Row] | None = None, reason: str = "") 
     """Return a leaderboard's settings, its rows that lack runs, and why the absent rows are not in the figure."""
     settings = [f"settings: {board.remark}"] if board.remark else []
     incomplete = [
-        f"{name_of(row)}: {row.n} of {row.planned} runs are finished" for row in board.rows if row.n < row.planned
+        f"{label_row(row)}: {row.n} of {row.planned} runs are finished" for row in board.rows if row.n < row.planned
     ]
-    incomplete += [f"{name_of(row)}: {lacking(row)}" for row in board.rows if row.lacking]
-    missing = [f"not shown: {'; '.join(map(name_of, absent))}: {reason}"] if absent else []
+    incomplete += [f"{label_row(row)}: {lacking(row)}" for row in board.rows if row.lacking]
+    missing = [f"not shown: {'; '.join(map(label_row, absent))}: {reason}"] if absent else []
     return settings + incomplete + missing
 
 
-def name_of(row: Row) -> str:
+def label_row(row: Row) -> str:
     """Return how a message names a row."""
     return f"{row.title}, {row.type}"
 
@@ -159,4 +159,4 @@ def name_of(row: Row) -> str:
 def heading(board: Board, dataset: str) -> str:
     """Return the title of a leaderboard's figure: the dataset, as the user gave it, and whose numbers these are."""
     numbers = "published numbers" if board.protocol == "published" else f"protocol {board.protocol}"
-    return f"{title_of(dataset)}, {numbers}"
+    return f"{dataset_title(dataset)}, {numbers}"

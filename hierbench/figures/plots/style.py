@@ -103,17 +103,17 @@ SPARE = [
 ]
 
 
-def key_of(row: Row) -> tuple[str, str]:
+def look_key(row: Row) -> tuple[str, str]:
     """Return what has its own look: a method, or one of its variants where hyperparameters differ."""
     return row.method, row.title
 
 
-def looks_of(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
+def assign_looks(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
     """Return {(method, title): look}: the project's methods always look the same, others take those left."""
     looks: dict[tuple[str, str], Look] = {}
     look_by_name: dict[str, Look | None] = {**LOOKS}
     spare = cycle(SPARE)
-    for method, title in sorted({key_of(row) for row in rows}):
+    for method, title in sorted({look_key(row) for row in rows}):
         looks[method, title] = look_by_name.pop(method, None) or next(spare)
     return looks
 
@@ -162,7 +162,7 @@ def filling(look: Look) -> dict[str, Any]:
     return {"facecolor": face, "edgecolor": look.colour, "hatch": look.hatch, "linewidth": 0.6}
 
 
-def line_of(look: Look) -> dict[str, Any]:
+def line_style(look: Look) -> dict[str, Any]:
     """Return how a line of a method is drawn."""
     return {"color": look.colour, "linestyle": look.dashes, "marker": look.marker, "markersize": 3}
 
@@ -171,7 +171,7 @@ def legend_below(
     figure: Figure, rows: Sequence[Row], looks: Mapping[tuple[str, str], Look], handle_of: Callable[[Look], Artist]
 ) -> None:
     """Name the methods once below all panels, in the order of the rows; few columns where names are long."""
-    keys = list(dict.fromkeys(map(key_of, rows)))
+    keys = list(dict.fromkeys(map(look_key, rows)))
     labels = [plain(title) for _, title in keys]
     columns = max(1, min(len(labels), int(110 / (max(map(len, labels)) + 8))))
     handles = [handle_of(looks[key]) for key in keys]

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Floats, Request, board_of, heading, remarks_on
-from hierbench.leaderboard.statistics import AXES, TOLERANCE, Row, front_of, printed, ranked_rows
+from hierbench.figures.plots.source import Floats, Request, heading, open_figure_board, remarks_on
+from hierbench.leaderboard.statistics import AXES, TOLERANCE, Row, pareto_front, printed, ranked_rows
 from hierbench.utils.errors import UserError
 
 ROUNDING = 0.005  # half of the last printed digit
@@ -22,7 +22,7 @@ SWEEPS = 6
 FAINT = 0.4  # opacity of a row that is not ranked
 
 
-def numbers_of(rows: Sequence[Row]) -> tuple[Floats, Floats]:
+def tradeoff_values(rows: Sequence[Row]) -> tuple[Floats, Floats]:
     """Return severity and accuracy of rows, and their half-widths, [rows, 2] each; NaN for missing values."""
     cells = [[row.metrics[name] for name in AXES] for row in rows]
     means = np.array([[cell.mean for cell in pair] for pair in cells], dtype=np.float64)
@@ -35,24 +35,24 @@ def competitive_band(rows: Sequence[Row]) -> tuple[float, float]:
 
     The rule compares printed numbers, so the band ends where the next digit would be printed.
     """
-    severities = numbers_of(rows)[0][:, 0].tolist()
+    severities = tradeoff_values(rows)[0][:, 0].tolist()
     return min(severities), float(min(printed(value, 2) for value in severities) + TOLERANCE) + ROUNDING
 
 
 def draw(request: Request) -> style.Drawing:
     """Draw the rows of a leaderboard; the better corner is the upper left one."""
-    board = board_of(request)
+    board = open_figure_board(request)
     rows = [row for row in board.rows if all(row.metrics[name].mean is not None for name in AXES)]
     if not rows:
         raise UserError(f"no row of {request.dataset} has a mistake severity to draw")
-    looks = style.looks_of(rows)
+    looks = style.assign_looks(rows)
     figure = style.new_figure(style.DOUBLE, 4.0)
     axes = figure.subplots()
     if ranked := ranked_rows(rows):
         low, high = competitive_band(ranked)
         axes.axvspan(low, high, color=style.LIGHT, alpha=0.6, linewidth=0, zorder=0)
-    for row, (severity, top1) in zip(rows, numbers_of(rows)[0], strict=True):
-        look = looks[style.key_of(row)]
+    for row, (severity, top1) in zip(rows, tradeoff_values(rows)[0], strict=True):
+        look = looks[style.look_key(row)]
         axes.errorbar(
             severity,
             top1,
@@ -67,8 +67,8 @@ def draw(request: Request) -> style.Drawing:
             zorder=3,
             alpha=FAINT if row.lacking else 1.0,
         )
-    if has_front := len(front := front_of(ranked)) > 1:
-        axes.plot(*numbers_of(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    if has_front := len(front := pareto_front(ranked)) > 1:
+        axes.plot(*tradeoff_values(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(0.08)
     axes.set_title(heading(board, request.dataset), loc="left")
     style.note(
@@ -95,7 +95,7 @@ def _annotate(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     figure.draw_without_rendering()  # settles the layout, so that data have a place on the page
     unit = figure.dpi / 72.0  # pixels per point
     page = axes.transData
-    means, widths = numbers_of(rows)
+    means, widths = tradeoff_values(rows)
     points = page.transform(means)
     whiskers = page.transform(means + np.nan_to_num(widths)) - points
     extents = [text.get_window_extent(renderer) for text in texts]
@@ -109,7 +109,7 @@ def _annotate(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     for text, box, point in zip(texts, boxes, points, strict=True):
         x, y = page.inverted().transform((box[:2] + box[2:]) / 2.0)
         text.set_position((x, y))
-        near = nearest_of(box, point)
+        near = nearest_boxes(box, point)
         if math.dist(near, point) > 10.0 * unit:
             ends = page.inverted().transform([point, near])
             axes.plot(ends[:, 0], ends[:, 1], color=style.GREY, linewidth=0.5, zorder=2, scalex=False, scaley=False)
@@ -135,7 +135,7 @@ def overlap(first: Floats, other: Floats) -> Floats:
     return areas
 
 
-def nearest_of(box: Floats, point: Floats) -> Floats:
+def nearest_boxes(box: Floats, point: Floats) -> Floats:
     """Return the places of boxes that are nearest to points."""
     return np.clip(point, box[..., :2], box[..., 2:])
 
@@ -167,8 +167,8 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
         boxes = np.concatenate([centres - size / 2.0, centres + size / 2.0], axis=1)
         far = ((rings - 1.0) * gap + 0.1 * gap * (1.0 - directions[:, 0])).ravel()  # right of the point costs least
         covered = overlap(boxes[:, None], obstacles)
-        foreign = obstacles[(nearest_of(obstacles, point) != point).any(axis=1)]  # not the point's own marker
-        crossed = crosses(point, nearest_of(boxes, point)[:, None], foreign).sum(axis=1)
+        foreign = obstacles[(nearest_boxes(obstacles, point) != point).any(axis=1)]  # not the point's own marker
+        crossed = crosses(point, nearest_boxes(boxes, point)[:, None], foreign).sum(axis=1)
         outside = size.prod() - overlap(boxes, bounds)
         offered.append(boxes)
         fixed.append(far + _covering(covered, 2.5, 2.0, gap) + 0.7 * gap * crossed + 20.0 * outside / gap)
@@ -177,7 +177,7 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
         before = chosen.copy()
         for i, boxes in enumerate(offered):
             others = np.delete(chosen, i, axis=0)
-            crossed = crosses(points[i], nearest_of(boxes, points[i])[:, None], others).sum(axis=1)
+            crossed = crosses(points[i], nearest_boxes(boxes, points[i])[:, None], others).sum(axis=1)
             conflict = _covering(overlap(boxes[:, None], others), 4.0, 4.0, gap) + 4.0 * gap * crossed
             chosen[i] = boxes[(fixed[i] + conflict).argmin()]
         if np.array_equal(chosen, before):

@@ -60,7 +60,7 @@ class Output:
     grid: tuple[int, ...] | None = None
 
 
-def layout_of(
+def detect_layout(
     backbone: str, shape: tuple[int, ...], output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]
 ) -> Layout:
     """Return the layout of an output whose shape is without B, for images of `size` (H, W).

@@ -15,17 +15,17 @@ from hierbench.models.libraries.feature_map import (
     Configuration,
     Layout,
     LibraryBackbone,
+    detect_layout,
     empty_images,
-    layout_of,
     on_meta,
 )
-from hierbench.utils.errors import UserError, foreign, one_line_of
+from hierbench.utils.errors import UserError, error_line, foreign
 
 LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
 Tokens = Literal["patch", "class"]
 
 
-def library_of(backbone: str) -> tuple[ModuleType, str] | None:
+def find_library(backbone: str) -> tuple[ModuleType, str] | None:
     """Return the library of a backbone and the network's name there, None for one of the project's own.
 
     Raises:
@@ -52,7 +52,7 @@ def resolve_model(recipe: Recipe) -> Recipe:
         recipe = recipe.model_copy(update={"augment": recipe.augment.normalisation()})
     if recipe.model.weights == "random":
         recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "none"})})
-    library_entry = library_of(recipe.model.backbone)
+    library_entry = find_library(recipe.model.backbone)
     if recipe.model.given_features:
         return recipe
     if library_entry is None:
@@ -74,7 +74,7 @@ def resolve_model(recipe: Recipe) -> Recipe:
 
 def check_backbone(model: Model) -> None:
     """Raise a UserError for what `build_backbone` and its weights do not support, before anything is downloaded."""
-    library_entry = library_of(model.backbone)
+    library_entry = find_library(model.backbone)
     if model.wrn_group_input == "raw" and not WIDE_RESNET.fullmatch(model.backbone):
         raise UserError(
             f"model.wrn_group_input = raw is a switch of wide ResNets, not of {model.backbone}: add "
@@ -97,7 +97,7 @@ def input_size(model: Model) -> tuple[int, int]:
     """Return (H, W) of the images that a library's network takes."""
     if model.input_size is not None:
         return model.input_size
-    library_entry = library_of(model.backbone)
+    library_entry = find_library(model.backbone)
     assert library_entry is not None, model.backbone
     height, width = cast(Configuration, library_entry[0].configuration(library_entry[1])).size
     return height, width
@@ -113,7 +113,7 @@ def build_backbone(model: Model) -> Backbone:
     Raises:
         UserError: there is no such backbone, or it has no feature map.
     """
-    library_entry = library_of(model.backbone)
+    library_entry = find_library(model.backbone)
     if library_entry is None:
         check_backbone(model)
         return build_own(model.backbone, model.wrn_group_input)
@@ -135,7 +135,7 @@ def cached_backbone(model: Model) -> Backbone:
     """
     if model.given_features:
         return Backbone(nn.Identity(), model.given_features)
-    if library_of(model.backbone) is not None:
+    if find_library(model.backbone) is not None:
         return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0])
     with torch.device("meta"):  # only its attributes are needed
         backbone = build_backbone(model)
@@ -149,14 +149,14 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layout:
     Raises:
         UserError: it does not exist, does not take such images, or has no feature map.
     """
-    library_entry = library_of(backbone)
+    library_entry = find_library(backbone)
     assert library_entry is not None
     library, name = library_entry
     library.configuration(name)  # raises for a name that does not exist
     images, refused = empty_images(size), f"{backbone} cannot be built for images of {size[0]}x{size[1]}"
-    with foreign(lambda error: UserError(f"{refused}; set model.input_size ({one_line_of(error)})")):
+    with foreign(lambda error: UserError(f"{refused}; set model.input_size ({error_line(error)})")):
         layers = library.cut(name, on_meta(lambda: library.create(name, size)), size)
         output = library.run(layers.train(), images)
     if not isinstance(output, Tensor):
         raise UserError(f"{backbone} has no feature map: it ends in a {type(output).__name__}")
-    return layout_of(backbone, tuple(output.shape[1:]), library.output_of(layers), tokens, size)
+    return detect_layout(backbone, tuple(output.shape[1:]), library.describe_output(layers), tokens, size)

@@ -49,7 +49,7 @@ def run(network: nn.Module, images: Tensor) -> Tensor:
     return cast(Tensor, cast(Any, network).forward_features(images))
 
 
-def output_of(network: nn.Module) -> Output:
+def describe_output(network: nn.Module) -> Output:
     """Describe the output of a network."""
     grid = getattr(getattr(network, "patch_embed", None), "grid_size", None)
     channels_last = getattr(network, "output_fmt", "NCHW") == "NHWC"

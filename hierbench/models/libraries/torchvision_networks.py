@@ -84,7 +84,7 @@ def run(network: nn.Module, images: Tensor) -> Tensor:
     return features
 
 
-def output_of(network: nn.Module) -> Output:
+def describe_output(network: nn.Module) -> Output:
     """Describe the output of a network; tokens are a vision transformer's, with its class token first."""
     return Output(num_prefix=1)
 

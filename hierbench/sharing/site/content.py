@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hierbench.config.options import Place
-from hierbench.config.recipe import title_of
+from hierbench.config.recipe import dataset_title
 from hierbench.config.source import is_dataset_file
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
@@ -18,7 +18,7 @@ from hierbench.runs.reading import read_records
 from hierbench.runs.record import Record
 from hierbench.runs.state import State, weakest
 from hierbench.sharing.verification.checked import checked_board, checked_records
-from hierbench.sharing.verification.tables import GivenTable, protocol_of, values_are_kept
+from hierbench.sharing.verification.tables import GivenTable, parse_protocol, values_are_kept
 from hierbench.utils.errors import UserError
 
 NOT_OF_IT = "its spec cannot be read, or is of another dataset"
@@ -47,7 +47,7 @@ class Table:
     @property
     def title(self) -> str:
         """The title of its dataset."""
-        return self.dataset if is_dataset_file(self.dataset) else title_of(self.dataset)
+        return self.dataset if is_dataset_file(self.dataset) else dataset_title(self.dataset)
 
     @cached_property
     def runs(self) -> dict[str, Record]:
@@ -58,7 +58,7 @@ class Table:
         """Return how many runs have each verdict, none left out but the zeros."""
         return {verdict: number for verdict, number in self.report.counts().items() if number}
 
-    def verdict_of(self, row: Row) -> str:
+    def row_verdict(self, row: Row) -> str:
         """Return the weakest verdict of a row's runs, "" for a row without any."""
         states = (shown_state(self.runs[run]) for run in row.runs if run in self.runs)
         return row.state or weakest(filter(None, states)) or ""
@@ -98,7 +98,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> Table:
     table = GivenTable.if_readable(folder / f"{dataset}.json")
     columns, protocol = (PAPER, "") if table is None else (table.shown(), table.protocol)
     try:
-        opened = checked_board(dataset, Place(root, data_dir, protocol_of(protocol)), compared=further(columns))
+        opened = checked_board(dataset, Place(root, data_dir, parse_protocol(protocol)), compared=further(columns))
         board, report = _with_kept(opened.board, columns, data_dir), opened.report
     except UserError as error:  # verification names what is there, and no table follows from it
         records, report = checked_records(dataset, root, data_dir, further(columns))

@@ -10,8 +10,8 @@ from markupsafe import Markup
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
 from hierbench.sharing.site.content import Table
-from hierbench.sharing.site.names import Slugs, block, name_of, printable
-from hierbench.sharing.sources import source_of
+from hierbench.sharing.site.names import Slugs, block, printable, short_name
+from hierbench.sharing.sources import find_source
 
 LONGEST = 60_000  # characters of a file that a page shows
 Hyperparameter = tuple[str, str, str, str, str]  # name, type, default, bounds and what it is tuned over, as text
@@ -76,14 +76,14 @@ class Methods:
         if key not in self.known:
             text, file = self._source(table, name, code, run)
             about = about_method(text, name) if text else About()
-            title = name_of(about.title or row.title)
+            title = short_name(about.title or row.title)
             self.known[key] = Method(name, code, self._slugs.of(name), title, text, file, about)
         self.known[key].cells.append((table, row, folder))
         return self.known[key]
 
     def _source(self, table: Table, name: str, code: str, run: Record) -> tuple[str, str]:
         """Return the text of the file whose code has the digest, and its path if it was published; "" without one."""
-        path, content = source_of(name, code, run, [table.records]) or (None, b"")
+        path, content = find_source(name, code, run, [table.records]) or (None, b"")
         return content.decode(errors="replace"), path.relative_to(table.folder).as_posix() if path else ""
 
 

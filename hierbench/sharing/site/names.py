@@ -23,7 +23,7 @@ def clean(value: Any, limit: int = LONGEST) -> Any:
     return value if len(value) <= limit and value.isprintable() else one_line(value, limit)
 
 
-def name_of(text: Any) -> str:
+def short_name(text: Any) -> str:
     """Return a title or name, short enough for a table."""
     return one_line(str(text), LONGEST_NAME)
 
@@ -38,7 +38,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else REPLACEMENT for c in text.expandtabs(4))
 
 
-def slug_of(name: str) -> str:
+def make_slug(name: str) -> str:
     """Return a name of a file or folder: the name itself where it is plain, else what is plain of it and a digest."""
     if SLUG.fullmatch(name) and not name.endswith("."):
         return name
@@ -54,7 +54,7 @@ class Slugs:
 
     def of(self, name: str) -> str:
         """Return the slug of a name, with a number where another has it."""
-        plain = slug = slug_of(name)
+        plain = slug = make_slug(name)
         number = 1
         while slug in self.taken:
             number += 1

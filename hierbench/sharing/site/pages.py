@@ -23,7 +23,7 @@ from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Text
 from hierbench.leaderboard.table import Table as Sheet
-from hierbench.leaderboard.tables.board import BOLD, STAR, cell_of
+from hierbench.leaderboard.tables.board import BOLD, STAR, make_cell
 from hierbench.leaderboard.tables.board import seeds as seeds_of
 from hierbench.runs import compact, further_metrics, requests
 from hierbench.runs.findings import CAVEAT
@@ -31,12 +31,12 @@ from hierbench.runs.method_files import FOLDER, PYTHON
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import RECORDS
-from hierbench.sharing.page import commands_of
+from hierbench.sharing.page import table_commands
 from hierbench.sharing.pictures import draw_one
 from hierbench.sharing.place import SUFFIXES
 from hierbench.sharing.site.content import Table
 from hierbench.sharing.site.methods import Method, Methods, highlighted
-from hierbench.sharing.site.names import block, clean, name_of
+from hierbench.sharing.site.names import block, clean, short_name
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
@@ -66,7 +66,7 @@ def environment() -> Environment:
         finalize=clean,
         auto_reload=False,
     )
-    made.filters |= {"block": block, "name": name_of}
+    made.filters |= {"block": block, "name": short_name}
     return made
 
 
@@ -113,13 +113,13 @@ class TablePage:
     Attributes:
         folder: of its files, relative to the site's root.
         picture: name of its picture, "" where none can be drawn.
-        best: of each column, see `best_of`.
+        best: of each column, see `best_rows`.
     """
 
     def __init__(self, table: Table, slug: str, writer: Writer, methods: Methods) -> None:
         self.table, self.folder, self.writer = table, f"tables/{slug}", writer
         self.methods = {id(row): methods.add(table, row, self.folder) for row in table.board.rows}
-        self.best, self.picture = best_of(table.board), ""
+        self.best, self.picture = best_rows(table.board), ""
 
     def write(self) -> None:
         """Write the page with its picture and what can be downloaded."""
@@ -133,7 +133,7 @@ class TablePage:
             picture=self.picture,
             grid=shown(self._grid()) if board.rows else "",
             differences=self._differences(),
-            commands=commands_of(board),
+            commands=table_commands(board),
             found=[
                 *((row.label, "", row.reasons, row.notes) for row in report.rows if row.rejected),
                 *((run.label, run.id, run.findings, run.notes) for run in report.runs if run.rejected),
@@ -151,7 +151,7 @@ class TablePage:
             method, (kind, title, *cells) = self.methods[id(row)], line.cells
             assert isinstance(title, Text)
             link = f"../../methods/{method.slug}.html" if method else ""
-            lines.append(replace(line, cells=[kind, replace(title, text=name_of(title.text), link=link), *cells]))
+            lines.append(replace(line, cells=[kind, replace(title, text=short_name(title.text), link=link), *cells]))
         return replace(sheet, title="Results on the test split", rows=lines)
 
     def _differences(self) -> Markup | None:
@@ -215,7 +215,7 @@ def write_method(writer: Writer, method: Method) -> None:
         "method",
         method=method,
         hyperparameters=shown(Sheet("Hyperparameters", heads, lines)) if lines else "",
-        results=shown(results_of(method)),
+        results=shown(method_results(method)),
         code=highlighted(method.text),
     )
 
@@ -231,7 +231,7 @@ def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Me
     writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 
-def results_of(method: Method) -> Sheet:
+def method_results(method: Method) -> Sheet:
     """Return the rows of a method in all tables."""
     columns = list(dict.fromkeys(column for table, _, _ in method.cells for column in table.board.shown))
     lines = [
@@ -239,14 +239,14 @@ def results_of(method: Method) -> Sheet:
             [
                 Text(
                     table.title,
-                    name_of(row.title) if row.title != method.title else "",
+                    short_name(row.title) if row.title != method.title else "",
                     f"../{folder}/index.html",
                     star=row.competitive,
                 ),
                 Text(row.type),
-                *(cell_of(row, column) for column in columns),
+                *(make_cell(row, column) for column in columns),
                 Text(seeds_of(row)),
-                Flag(verdict := table.verdict_of(row), verdict),
+                Flag(verdict := table.row_verdict(row), verdict),
             ]
         )
         for table, row, folder in method.cells[:MOST_RESULTS]
@@ -256,7 +256,7 @@ def results_of(method: Method) -> Sheet:
     return Sheet("Results", heads, lines, notes=[f"and {more} more rows"] if more else [], star=STAR, bold=BOLD)
 
 
-def best_of(board: Board) -> list[tuple[Column, Row, Row | None]]:
+def best_rows(board: Board) -> list[tuple[Column, Row, Row | None]]:
     """Return of each column the best ranked row, and the best competitive one, None where that is the same."""
     rows, leaders = ranked_rows(board.rows), list[tuple[Column, Row, Row | None]]()
     marked = with_best(rows, board.shown)

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
-from hierbench.config.recipe import images_of, recipe_names, shipped_recipe
+from hierbench.config.recipe import image_dataset, recipe_names, shipped_recipe
 from hierbench.config.sections import Expected
 from hierbench.leaderboard.rows import groups
 from hierbench.runs.findings import TARGETS_ALONE, TARGETS_KNOWN
@@ -19,7 +19,7 @@ CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike
 
 def check_targets(checks: Sequence[RunCheck]) -> None:
     """Compare the targets of all runs of one test split with each other and with what is known of that split."""
-    for group in groups([check for check in checks if check.is_tested], _split_of):
+    for group in groups([check for check in checks if check.is_tested], _split_key):
         _check_targets(group)
 
 
@@ -28,14 +28,14 @@ def check_copies(checks: Sequence[RunCheck]) -> None:
     tested = [check for check in checks if check.record.spec is not None and check.is_tested]
     for row in groups(tested, lambda check: check.record.row):
         for subject, key in (
-            ("predictions", lambda check: check.record.digest_of(PREDICTIONS)),
-            ("ranked classes", _ranking_of),
+            ("predictions", lambda check: check.record.recorded_digest(PREDICTIONS)),
+            ("ranked classes", _ranking_key),
         ):
             for copies in groups([check for check in row if key(check) is not None], key):
                 _check_copies(subject, copies)
 
 
-def _split_of(check: RunCheck) -> Hashable:
+def _split_key(check: RunCheck) -> Hashable:
     """Return what decides which examples a run is tested on."""
     evaluation = None if check.record.spec is None else check.record.spec.evaluation
     drops = evaluation is not None and evaluation.drop_last
@@ -68,7 +68,7 @@ def _check_shipped(check: RunCheck) -> None:
     """
     evaluation = None if check.record.spec is None else check.record.spec.evaluation
     order = evaluation.drop_order if evaluation is not None and evaluation.drop_last else ""
-    shipped, name = shipped_targets(), images_of(check.dataset.name)
+    shipped, name = shipped_targets(), image_dataset(check.dataset.name)
     shipped_digest = shipped.get((name, order, check.dataset.digest))
     num, digest = shipped_digest or shipped.get((name, order, ""), (0, ""))
     expected, data = expected_sizes(check.dataset.name), check.record.environment.get("data", {})
@@ -82,7 +82,9 @@ def _check_shipped(check: RunCheck) -> None:
         if check.targets == digest:
             check.note(f"{TARGETS_KNOWN} the test split of {check.dataset.name}, whose digest ships")
             return
-        is_complete = splits.get("test") == expected.test if check.record.spec is not None else _num_of(check) == num
+        is_complete = (
+            splits.get("test") == expected.test if check.record.spec is not None else _num_examples(check) == num
+        )
         if is_complete or shipped_digest is not None:
             check.reject("its targets are not those of the dataset's test split, whose digest ships")
             return
@@ -90,7 +92,7 @@ def _check_shipped(check: RunCheck) -> None:
         check.note(TARGETS_ALONE)
 
 
-def _num_of(check: RunCheck) -> int:
+def _num_examples(check: RunCheck) -> int:
     return 0 if check.facts is None else check.facts.num
 
 
@@ -102,7 +104,7 @@ def _check_copies(subject: str, copies: Sequence[RunCheck]) -> None:
         check.reject(f"it has the same {subject} as seed {twin}")
 
 
-def _ranking_of(check: RunCheck) -> Hashable:
+def _ranking_key(check: RunCheck) -> Hashable:
     """Return what tells the ranked classes of two seeds apart, None where they may be alike by chance."""
     facts = check.facts
     return (facts.num, facts.ranking) if facts is not None and facts.free_places >= CHOICES else None
@@ -124,7 +126,7 @@ def check_reranked(check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
             continue
         if base.record.spec is None or not _fits(check, base):
             check.reject(f"its base {run_id[:12]} is of other data, settings, type or seed")
-        if base.record.digest_of(PREDICTIONS) not in (None, digest):
+        if base.record.recorded_digest(PREDICTIONS) not in (None, digest):
             check.reject(f"it re-ranks other predictions than those that its base {run_id[:12]} has")
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hierbench.api.registry import InstalledMethods
-from hierbench.config.recipe import images_of
+from hierbench.config.recipe import image_dataset
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.tree import Hierarchy
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.metrics.registry import compute_metrics, follows_from_ranks
-from hierbench.runs.evidence import Trees, evidence_of, evidence_of_ranks
+from hierbench.runs.evidence import Trees, evidence_of_ranks, read_evidence
 from hierbench.runs.findings import Finding
 from hierbench.runs.further_metrics import FILE, published_values
 from hierbench.runs.reading import read_records
@@ -72,7 +72,7 @@ class _Checks:
 
     def check(self, check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
         """Check one finished run; `by_id` has its bases."""
-        was_read, tree = not check.record.findings, self._tree_of(check)
+        was_read, tree = not check.record.findings, self._find_tree(check)
         if tree is not None and check.is_tested and was_read:
             ranks = recompute(check, tree, self.known)
             _check_further(check, self.records, tree, self.metrics, ranks)
@@ -81,7 +81,7 @@ class _Checks:
             if check.record.spec.bases:
                 check_reranked(check, by_id)
 
-    def _tree_of(self, check: RunCheck) -> Hierarchy | None:
+    def _find_tree(self, check: RunCheck) -> Hierarchy | None:
         """Return the tree that a run is on, None with a note where it is not here.
 
         A built-in dataset has one tree. Another is that of the data prepared here, which may be a part, or is rejected.
@@ -90,7 +90,7 @@ class _Checks:
         try:
             return self.trees.of(data)
         except UserError as error:
-            digest = shipped_trees().get((images_of(data.name), data.distance), data.hierarchy)
+            digest = shipped_trees().get((image_dataset(data.name), data.distance), data.hierarchy)
             if data.hierarchy != digest:
                 recorded, shipped = data.hierarchy[:12], digest[:12]
                 check.reject(f"its tree {recorded} is not that of {data.name}, whose digest ships: {shipped}")
@@ -119,7 +119,7 @@ def _check_further(
     if not compared:
         return
     if check.record.has_predictions or ranks is None:
-        evidence = evidence_of(check.record, records, tree)
+        evidence = read_evidence(check.record, records, tree)
     else:
         evidence = evidence_of_ranks(ranks[0], ranks[1], tree)
     if evidence is None:

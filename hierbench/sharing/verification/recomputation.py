@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.loader import evaluated_rows
-from hierbench.data.prepared import Prepared, find_of
+from hierbench.data.prepared import Prepared, find_for_spec
 from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
@@ -22,7 +22,7 @@ from hierbench.runs import compact
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.record import Record
 from hierbench.runs.run_check import Facts, RunCheck
-from hierbench.runs.scored import record_of
+from hierbench.runs.scored import make_scored
 from hierbench.runs.state import State
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
@@ -74,7 +74,7 @@ class Targets:
     def _find(self, data: DatasetSpec) -> Prepared | None:
         if data not in self._prepared:
             try:
-                self._prepared[data] = find_of(data, self.data_dir)
+                self._prepared[data] = find_for_spec(data, self.data_dir)
             except UserError:  # damaged data is no evidence
                 self._prepared[data] = None
         return self._prepared[data]
@@ -166,7 +166,7 @@ def _ranked(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks |
 
 def _packed(check: RunCheck) -> compact.Compact:
     packed = compact.read_compact(check.record.folder)
-    if packed.source != check.record.digest_of(PREDICTIONS):
+    if packed.source != check.record.recorded_digest(PREDICTIONS):
         check.reject(f"{compact.FILE} was not made from the {PREDICTIONS} that status.json records")
     return packed
 
@@ -184,7 +184,7 @@ def _scored(check: RunCheck, tree: Hierarchy) -> tuple[IntArray, IntArray]:
         if classes.ndim != 2 or classes.dtype.kind != "i" or classes.min() < 0 or classes.max() >= tree.num_classes:
             raise ValueError("its ranked classes are not classes")
         targets, ranked = _known(targets, len(classes), tree), classes
-    if record_of(check.record.scored.name, check.record.scored.dataset, scores, classes, targets).id != check.id:
+    if make_scored(check.record.scored.name, check.record.scored.dataset, scores, classes, targets).id != check.id:
         check.reject("its predictions are not those whose digest is in spec.json")
     return ranked, targets
 

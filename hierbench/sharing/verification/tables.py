@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.config.source import is_dataset_file
 from hierbench.leaderboard.board import Board, planned_seeds
-from hierbench.leaderboard.columns import PAPER, Column, column_of, further
+from hierbench.leaderboard.columns import PAPER, Column, find_column, further
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.measured import counted_runs, with_columns
 from hierbench.leaderboard.ranking import rank
@@ -74,7 +74,7 @@ class GivenTable(Received):
     def read(cls, path: Path) -> Self:
         """Return a table; a UserError if the file cannot be read, is no table or has an unknown metric."""
         table = super().read(path)
-        _ = table.shown(), *map(column_of, table.further)
+        _ = table.shown(), *map(find_column, table.further)
         return table
 
     @property
@@ -90,10 +90,10 @@ class GivenTable(Received):
 
     def shown(self) -> tuple[Column, ...]:
         """Return its columns."""
-        return PAPER if self.columns is None else tuple(map(column_of, self.columns))
+        return PAPER if self.columns is None else tuple(map(find_column, self.columns))
 
 
-def protocol_of(name: str) -> Protocol | None:
+def parse_protocol(name: str) -> Protocol | None:
     """Return the protocol of a table of runs, None for one of scored predictions alone."""
     return next((protocol for protocol in PROTOCOLS if protocol == name), None)
 
@@ -153,7 +153,7 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
                 finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
         if finding.rejected:
             return finding
-        all_records, protocol = _with_rejected(records), protocol_of(given_table.protocol) if published else None
+        all_records, protocol = _with_rejected(records), parse_protocol(given_table.protocol) if published else None
         board = Board.of(file or given_table.dataset, all_records, None if published else ids, protocol)
         content = given_table.content
         if values_are_kept(board, columns := given_table.shown()):
@@ -219,7 +219,7 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
         if not os.path.lexists(page):
             if suffix == ".md":
                 finding.note(f"{page.name} is missing")
-        elif (text := _text_of(page)) != (made := _page_of(board, table, format, path.parent)):
+        elif (text := _read_text(page)) != (made := _read_page(board, table, format, path.parent)):
             own_settings = _settings_in(made)
             untrue = [
                 setting
@@ -232,7 +232,7 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
                 finding.note(f"{page.name} is not what this version writes of these records; the .json is")
 
 
-def _page_of(board: Board, table: Table, format: Format, folder: Path) -> str:
+def _read_page(board: Board, table: Table, format: Format, folder: Path) -> str:
     return table_page(board, folder) if format == "markdown" else render(table, format)
 
 
@@ -242,7 +242,7 @@ def _settings_in(text: str | None) -> list[str]:
     return match[1].split("; ") if match else []
 
 
-def _text_of(page: Path) -> str | None:
+def _read_text(page: Path) -> str | None:
     try:
         return read_text(page)
     except (OSError, ValueError):

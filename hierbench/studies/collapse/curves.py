@@ -76,7 +76,7 @@ class Line(NamedTuple):
     high: list[float]
 
 
-def line_of(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None:
+def mean_line(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None:
     """Return a quantity of a frame's curves, None where there is no curve."""
     of_frame = [curve for curve in curves if curve.frame == frame]
     if not of_frame:
@@ -94,7 +94,7 @@ def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:
     epochs: list[int] = []
     for frame in FRAMES:
         for quantity, title in QUANTITIES.items():
-            if (line := line_of(curves, frame, quantity)) is not None:
+            if (line := mean_line(curves, frame, quantity)) is not None:
                 first, last, epochs = line.mean[0], line.mean[-1], line.epochs
                 change = Number(100 * (last / first - 1) if first > 5e-5 else None, "+.0f")
                 names, means = (Text(frame.title), Text(title)), (Number(first, ".4f"), Number(last, ".4f"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.config.recipe import Recipe
 from hierbench.figures.plots.style import BLUE, LIGHT, SINGLE, VERMILION, new_figure, plain
-from hierbench.studies.collapse.curves import FRAMES, Curve, line_of
+from hierbench.studies.collapse.curves import FRAMES, Curve, mean_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str],
     """Draw one row of the figure; `quantities` by what they are of, `label` of the vertical axis."""
     for frame in FRAMES:
         for subject, quantity in quantities.items():
-            line = line_of(curves, frame, quantity)
+            line = mean_line(curves, frame, quantity)
             if line is None:
                 continue
             colour, num = COLOURS[frame.name], len(line.epochs)

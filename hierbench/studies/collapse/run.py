@@ -27,7 +27,7 @@ from hierbench.runs.reading import read_record
 from hierbench.studies.collapse.curves import FRAMES, Curve, Frame, curves_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure
-from hierbench.studies.dry_run import Line, announce, lines_of_plan, parameters_of
+from hierbench.studies.dry_run import Line, announce, count_model_parameters, lines_of_plan
 from hierbench.studies.study import Study, carry_out
 from hierbench.training.snapshots import default_every, is_complete, restart
 from hierbench.utils.console import Meter, say
@@ -67,7 +67,7 @@ class CollapseStudy(Study):
                 raise UserError(
                     f"{missing} of {num_classes} classes have no training image, so their features have no mean"
                 )
-        self.recipes = recipes_of(session.recipe, num_classes)
+        self.recipes = frame_recipes(session.recipe, num_classes)
 
     def plan(self, session: Session) -> list[Job]:
         """Return the jobs, seeds outermost."""
@@ -104,7 +104,7 @@ class CollapseStudy(Study):
         """Count the parameters of both models."""
         counts = dict[tuple[FeatureType, str], int]()
         for frame in reversed(FRAMES):  # ETF first
-            counts |= parameters_of(self.recipes[frame], [self.methods[frame]], [frame.type])
+            counts |= count_model_parameters(self.recipes[frame], [self.methods[frame]], [frame.type])
         return counts
 
     def title(self, session: Session) -> str:
@@ -147,7 +147,7 @@ class CollapseStudy(Study):
         return [f"\nfigure and data: {place}.png, .svg, .csv and .json"] if self.curves else []
 
 
-def recipes_of(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
+def frame_recipes(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
     """Return each frame's recipe: for an ETF, type I has at least K features, as in the caption of the paper's figure.
 
     Where it has fewer, its layer gets K units.

@@ -13,7 +13,7 @@ from typing import Literal
 from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Device
 from hierbench.config.spec import CODE_VERSION
-from hierbench.data.prepared import find_of
+from hierbench.data.prepared import find_for_spec
 from hierbench.execution.resources import Setting, choose_device
 from hierbench.execution.run_job import execute
 from hierbench.leaderboard.row_checks import same_environment
@@ -59,7 +59,10 @@ def compare_runs(run: Record, again: Record) -> Repetition:
     metrics = {name: (run.metrics.get(name), value) for name, value in again.metrics.items()}
     old, new = run.environment, again.environment
     same = same_environment(run, again) and old.get("features") == new.get("features")  # which may be of elsewhere
-    if run.digest_of(PREDICTIONS) == again.digest_of(PREDICTIONS) is not None and run.metrics == again.metrics:
+    if (
+        run.recorded_digest(PREDICTIONS) == again.recorded_digest(PREDICTIONS) is not None
+        and run.metrics == again.metrics
+    ):
         return Repetition("bitwise", metrics, same)
     # On a CPU with equal threads; a GPU does not always take sums in the same order.
     exact = same and old.get("device") == "cpu" and old.get("threads") == new.get("threads") is not None
@@ -124,7 +127,7 @@ def _may_train(check: RunCheck, check_by_id: Mapping[str, RunCheck], methods: In
     ):
         return False
     try:
-        prepared = find_of(spec.dataset, data_dir)
+        prepared = find_for_spec(spec.dataset, data_dir)
     except UserError:
         return False
     return prepared is not None and prepared.digest == spec.dataset.digest

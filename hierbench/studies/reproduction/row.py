@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Options, Place
-from hierbench.config.overrides import flatten, methods_set, override_of
+from hierbench.config.overrides import flatten, format_override, methods_set
 from hierbench.config.recipe import load_recipe, recipe_names
 from hierbench.config.sections import FEATURE_TYPES
 from hierbench.config.source import is_dataset_file
@@ -19,7 +19,7 @@ from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked
 from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.changes import different_keys
-from hierbench.leaderboard.columns import PAPER, column_of, further
+from hierbench.leaderboard.columns import PAPER, find_column, further
 from hierbench.leaderboard.measured import counted_runs
 from hierbench.leaderboard.opening import open_board
 from hierbench.leaderboard.paired import named_rows
@@ -85,7 +85,7 @@ def find_rows(place: Place, name: str, dataset: str | None) -> list[RecordedRow]
         dataset = names[0]
     if not is_dataset_file(dataset) and dataset not in recipe_names():
         raise UserError(f"{dataset} is not a built-in dataset: give its file, --dataset ./{dataset}.toml")
-    columns = [] if metric is None else [column_of(metric)]
+    columns = [] if metric is None else [find_column(metric)]
     board = open_board(dataset, replace(place, runs=folder), columns if further(columns) else PAPER, apart=False)
     rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
     return [_recorded_row(row, board.records, dataset, metric) for row in rows]
@@ -140,13 +140,13 @@ def _options(
     if not comparisons:
         raise UserError("no recorded request is of all its runs; what follows is the spec of its first seed")
     num_seeds = max(specs[run_id].seed for run_id in ids) + 1
-    options = options_of(comparisons[-1], dataset, num_seeds, specs, method_files)
+    options = single_row_options(comparisons[-1], dataset, num_seeds, specs, method_files)
     if not method_files:  # whose code is run by --run alone
         check_plan(planned(options, specs[runs[0].id]), specs)
     return options
 
 
-def options_of(
+def single_row_options(
     request: Request, dataset: str, num_seeds: int, specs: Mapping[str, Spec], method_files: Mapping[str, Path]
 ) -> Options:
     """Return what a comparison was asked for, of one row alone; what was tuned then is set."""
@@ -156,9 +156,11 @@ def options_of(
     overrides = [text for text in recorded_options.get("overrides", ()) if {*methods_set(text)} <= {*names, "all"}]
     for name in names:
         for key, value in recorded_options.get("tuned", {}).get(f"{name}:{spec.type}", {}).items():
-            overrides.append(override_of(f"methods.{name}.{key}", value))
+            overrides.append(format_override(f"methods.{name}.{key}", value))
     if load_recipe(dataset, overrides, spec.protocol).train.precision == "auto":
-        overrides.append(override_of("train.precision", spec.train.precision))  # as it was on the machine that ran it
+        overrides.append(
+            format_override("train.precision", spec.train.precision)
+        )  # as it was on the machine that ran it
     weights = Path(recorded_options["weights"]) if "weights" in recorded_options else None
     return Options(dataset, ",".join(methods), spec.type, num_seeds, overrides, spec.protocol, weights=weights)
 

@@ -27,7 +27,7 @@ KEYS: tuple[Callable[[str], str], ...] = (
 )
 
 
-def order_of(ids: Sequence[str], known_ids: Sequence[str], where: str, subject: str) -> IntArray:
+def match_rows(ids: Sequence[str], known_ids: Sequence[str], where: str, subject: str) -> IntArray:
     """Return [N], for each known example the row that predicts it.
 
     Args:
@@ -75,7 +75,7 @@ def with_targets(predictions: Predictions, extra: tuple[IntArray, list[str] | No
             f"{where} has {len(targets):,} targets, {predictions.where} {predictions.num_examples:,} predictions"
         )
     if ids is not None and predictions.ids is not None:
-        targets = targets[order_of(ids, predictions.ids, where, predictions.where)]
+        targets = targets[match_rows(ids, predictions.ids, where, predictions.where)]
     if predictions.targets is not None:
         _compare(predictions.targets, targets, predictions.where, where)
     return replace(predictions, targets=targets)
@@ -104,7 +104,7 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
         if set(predictions.ids) == set(numbers):
             known_ids = numbers
         if known_ids is not None:
-            order = order_of(predictions.ids, known_ids, predictions.where, f"{name}'s {split} images")
+            order = match_rows(predictions.ids, known_ids, predictions.where, f"{name}'s {split} images")
             if not np.array_equal(order, np.arange(len(order))):  # mapped arrays in order are not copied
                 parts = (predictions.scores, predictions.classes, predictions.targets)
                 scores, classes, targets = (None if part is None else part[order] for part in parts)
@@ -154,7 +154,7 @@ def check_same_examples(first: Predictions, other: Predictions) -> None:
         raise UserError(f"{problem}: {first.num_examples:,} and {other.num_examples:,} examples")
     targets = other.targets
     if first.ids is not None and other.ids is not None:
-        targets = targets[order_of(other.ids, first.ids, other.where, first.where)]
+        targets = targets[match_rows(other.ids, first.ids, other.where, first.where)]
     if num_different := int(np.count_nonzero(first.targets != targets)):
         raise UserError(f"{problem}: {num_different:,} of {len(targets):,} targets differ")
 

@@ -19,7 +19,7 @@ from hierbench.hierarchy.readers import shipped_names
 from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.leaderboard.columns import PAPER, Column, check_columns, further
 from hierbench.runs.requests import record_request
-from hierbench.runs.scored import record_of
+from hierbench.runs.scored import make_scored
 from hierbench.runs.store import Store
 from hierbench.studies.scoring.alignment import (
     check_differs,
@@ -110,7 +110,7 @@ def score_files(request: Request) -> Report:
         store = Store(request.runs)
         for scored in all_predictions:
             assert scored.targets is not None
-            records.append(record_of(name, dataset, scored.scores, scored.classes, scored.targets))
+            records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.targets))
         store.writable()
         check_name(store, records)
         write_records(store, records, all_predictions, results, environment(torch.device("cpu"), prepared))

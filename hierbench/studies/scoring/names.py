@@ -10,6 +10,6 @@ NAMES_OF = {
 ROLES = {name: role for role, names in NAMES_OF.items() for name in names}
 
 
-def role_of(name: str) -> str:
+def find_role(name: str) -> str:
     """Return what a column or an array holds: one of `NAMES_OF`, else "scores"."""
     return ROLES.get(name.casefold(), "scores")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hierbench.hierarchy.names import class_indices, in_order_of_tree
 from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.studies.scoring.names import role_of
+from hierbench.studies.scoring.names import find_role
 from hierbench.utils.arrays import map_array, read_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
@@ -138,7 +138,7 @@ def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
     names: dict[str, str] = {}
     arrays = read_arrays(path)
     for name in arrays:
-        role = "targets" if role_of(name) == "labels" else role_of(name)
+        role = "targets" if find_role(name) == "labels" else find_role(name)
         if role in names:
             raise UserError(f"{path.name} has two arrays of {role}, {names[role]!r} and {name!r}")
         names[role] = name

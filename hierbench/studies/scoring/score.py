@@ -17,10 +17,10 @@ from hierbench.hierarchy.tree import Hierarchy, IntArray
 from hierbench.leaderboard.scored import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
-from hierbench.metrics.calibration import probabilities_of
+from hierbench.metrics.calibration import as_probabilities
 from hierbench.metrics.ranking import ranked
 from hierbench.metrics.registry import follows_from_ranks
-from hierbench.metrics.sums import contributions, metrics_of, mistakes_of
+from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
 from hierbench.runs.evidence import evidence_of_ranks
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.reading import read_record, read_records
@@ -87,7 +87,12 @@ def score(predictions: Predictions, tree: Hierarchy, resamples: int, seed: int) 
     sums = contributions(classes, predictions.targets, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
     return Result(
-        predictions.where, predictions.num_examples, metrics_of(sums, ks), intervals, mistakes_of(sums, tree), num_ties
+        predictions.where,
+        predictions.num_examples,
+        metrics_from_contributions(sums, ks),
+        intervals,
+        mistakes_from_contributions(sums, tree),
+        num_ties,
     )
 
 
@@ -100,7 +105,7 @@ def further_metrics(predictions: Predictions, tree: Hierarchy, names: Sequence[s
         return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.targets, tree))
     assert predictions.scores is not None
     scores = torch.from_numpy(np.array(predictions.scores, dtype=native(predictions.scores.dtype)))
-    evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, probabilities_of(scores))
+    evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, as_probabilities(scores))
     return compute_metrics(names, evidence)
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.tree import Hierarchy
-from hierbench.studies.scoring.names import ROLES, role_of
+from hierbench.studies.scoring.names import ROLES, find_role
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import open_regular, read_bytes
 
@@ -51,13 +51,13 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
     classes = set(tree.classes) if named else set[str]()
     by_role: dict[str, str] = {}
     for name in columns:
-        if (role := role_of(name)) in ("ids", "targets") and name not in classes:
+        if (role := find_role(name)) in ("ids", "targets") and name not in classes:
             if role in by_role:
                 raise UserError(f"{where}: columns {by_role[role]!r} and {name!r} could both be the {role}")
             by_role[role] = name
     parts = {role: frame[name].to_numpy() for role, name in by_role.items()}
     others = [name for name in columns if name not in classes and name not in by_role.values()]
-    labels = [name for name in others if role_of(name) == "labels"]
+    labels = [name for name in others if find_role(name) == "labels"]
     if only_targets:
         labels = labels or (others if len(others) == 1 else [])
         if "targets" not in parts and not labels:
@@ -65,7 +65,7 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
         return {"targets": frame[labels[0]].to_numpy(), **parts} if labels else parts
     if not named:
         return _numbered(frame[others], tree, where) | parts
-    if odd := [name for name in others if role_of(name) not in ("labels", "classes")]:
+    if odd := [name for name in others if find_role(name) not in ("labels", "classes")]:
         raise UserError(f"{where}: column {odd[0]!r} is no class of the tree")
     targets = {"targets": frame[labels[0]].to_numpy()} if labels else {}
     return {"scores": _numbers(frame[list(tree.classes)], where), **targets, **parts}
@@ -96,7 +96,7 @@ def _numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDA
     parts: dict[str, NDArray[Any]] = {}
     prefixes: dict[str, str] = {}
     for prefix, members in groups.items():
-        role = role_of(prefix)
+        role = find_role(prefix)
         if role in parts:
             raise UserError(f"{where}: columns {prefixes[role]!r} and {prefix!r} could both be the {role}")
         numbers = sorted(number for number, _ in members)
@@ -129,7 +129,7 @@ def _numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDA
 
 def _only_test(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """Return the test rows of a table that has a column `split`, all rows of another."""
-    column = next((name for name in frame.columns if role_of(name) == "split"), None)
+    column = next((name for name in frame.columns if find_role(name) == "split"), None)
     if column is None:
         return frame
     names = frame[column].astype(str)

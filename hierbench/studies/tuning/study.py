@@ -24,7 +24,7 @@ from hierbench.api.registry import LoadedMethod
 from hierbench.config.rates import PREFIX, RATE_NAMES
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
-from hierbench.config.spec import digest_of
+from hierbench.config.spec import json_digest
 from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import group_names, make_spec, with_params
 from hierbench.leaderboard.statistics import Cell, summarise
@@ -114,7 +114,7 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
     space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
         params = {name: value for name, value in point.items() if not name.startswith(PREFIX)}
-        method.params(recipe.params_of(method.name) | params)  # raises out of bounds
+        method.params(recipe.params_for(method.name) | params)  # raises out of bounds
     return space
 
 
@@ -144,8 +144,8 @@ class Target:
 
     def start(self, space: Space) -> dict[str, float]:
         """Return the recipe's own values of what is searched, which are TPE's first configuration."""
-        rates = self.recipe.rates_of(self.method.name, self.type).model_dump()
-        params = self.method.params(self.recipe.params_of(self.method.name)).model_dump()
+        rates = self.recipe.rates_for(self.method.name, self.type).model_dump()
+        params = self.method.params(self.recipe.params_for(self.method.name)).model_dump()
         values = {PREFIX + name: value for name, value in rates.items()} | params
         return {name: float(values[name]) for name in space.ranges}
 
@@ -165,7 +165,7 @@ class Target:
         searched: Any = [list(map(list, space.grid.items()))]
         if sampler == "tpe":
             searched = [sorted(space.ranges.items()), sorted(self.start(space).items())]
-        digest = digest_of([content, self.recipe.tune.runs, sampler, searched])
+        digest = json_digest([content, self.recipe.tune.runs, sampler, searched])
         return f"{self.recipe.dataset} {self.recipe.protocol} {self.label} {sampler} {digest[:12]}"
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from optuna.trial import TrialState
 
-from hierbench.api.method import PostHoc, bases_of
+from hierbench.api.method import PostHoc, base_names
 from hierbench.api.registry import HIDDEN, LoadedMethod, method_group
 from hierbench.config.options import Options
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
@@ -197,7 +197,7 @@ def _searches(
             continue
         hint = f"its learning rates are searched with --set tune.grid.{method.name}.lr.classifier=[0.01,0.1]"
         if issubclass(method.cls, PostHoc):
-            hint = f"it re-ranks {' and '.join(bases_of(method.cls))}, which can be tuned"
+            hint = f"it re-ranks {' and '.join(base_names(method.cls))}, which can be tuned"
         if HIDDEN.fullmatch(method.name) and method.name not in names:
             continue
         named = method.name in recipe.tune.grid or method.name in {Path(name).stem for name in names}
