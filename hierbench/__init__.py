@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     __version__: str
     from hierbench.api.method import Method, PostHoc, hyperparameter
-    from hierbench.hierarchy.tree import Hierarchy
+    from hierbench.hierarchy.label_tree import Hierarchy
     from hierbench.leaderboard.board import Board
     from hierbench.metrics import evaluate
-    from hierbench.python.board import board
+    from hierbench.python.boards import board
     from hierbench.python.running import run
     from hierbench.python.scoring import score
 
@@ -58,10 +58,10 @@ __all__ = [
 # Names load on first use: `import hierbench` must not pay for torch.
 _HOME = {
     "Board": "hierbench.leaderboard.board",
-    "Hierarchy": "hierbench.hierarchy.tree",
+    "Hierarchy": "hierbench.hierarchy.label_tree",
     "Method": "hierbench.api.method",
     "PostHoc": "hierbench.api.method",
-    "board": "hierbench.python.board",
+    "board": "hierbench.python.boards",
     "evaluate": "hierbench.metrics",
     "hyperparameter": "hierbench.api.method",
     "run": "hierbench.python.running",

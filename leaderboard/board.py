@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.sections import Protocol
-from hierbench.leaderboard.asked import OTHER_SETTINGS, choose, comparable, newest_finished, no_runs, tested_runs
-from hierbench.leaderboard.data import PUBLISHED, SCORED, BoardData
+from hierbench.leaderboard.board_data import PUBLISHED, SCORED, BoardData
 from hierbench.leaderboard.differences import Differences, compare_rows
 from hierbench.leaderboard.formats import Format, html, render
 from hierbench.leaderboard.paired import named_rows
-from hierbench.leaderboard.printed import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
+from hierbench.leaderboard.paper_tables import PAPER_RUNS, other_rows, paper_datasets, paper_distance, paper_lines
 from hierbench.leaderboard.ranking import rank
+from hierbench.leaderboard.request_choice import (
+    OTHER_SETTINGS,
+    choose,
+    comparable,
+    newest_finished,
+    no_runs,
+    tested_runs,
+)
 from hierbench.leaderboard.rows import count_states, make_rows
-from hierbench.leaderboard.scored import scored_rows
+from hierbench.leaderboard.scored_rows import scored_rows
 from hierbench.leaderboard.settings import find_recipe, remarks_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
@@ -191,7 +198,7 @@ class Board(BoardData):
     @cached_property
     def table(self) -> Table:
         """The table that every format shows."""
-        from hierbench.leaderboard.tables.board import board_table
+        from hierbench.leaderboard.tables.board_table import board_table
 
         return board_table(self)
 
@@ -209,7 +216,7 @@ class Board(BoardData):
         """
         import pandas as pd
 
-        from hierbench.leaderboard.tables.board import SEED_KEYS, row_records, seed_records
+        from hierbench.leaderboard.tables.board_table import SEED_KEYS, row_records, seed_records
 
         if by not in ("row", "seed"):
             raise unknown_name("frame", by, ("row", "seed"))
@@ -248,7 +255,7 @@ class Board(BoardData):
         if not self.of_runs.rows:
             raise UserError(f"the board of {self.dataset} has predictions made elsewhere alone, which have no picture")
         # Pictures are found by their names, as methods are.
-        figure: Figure = import_module("hierbench.figures.plots.source").draw_board(self, kind, **run)
+        figure: Figure = import_module("hierbench.figures.plots.figure_data").draw_board(self, kind, **run)
         return figure
 
 

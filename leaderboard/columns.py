@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics import registry
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics import metric_table
 from hierbench.utils.errors import UserError
 
 
@@ -13,7 +13,7 @@ class Column:
     """A metric as tables show it.
 
     Attributes:
-        name: of the metric, as in `hierbench.metrics.registry`.
+        name: of the metric, as in `hierbench.metrics.metric_table`.
         title: its heading.
         higher: whether larger values are better.
         unit: "%", "edges" or "bits"; "" for a fraction, which is printed with more digits.
@@ -39,11 +39,11 @@ class Column:
 
 def find_column(name: str) -> Column:
     """Return the column of a metric; a UserError for an unknown name suggests the nearest."""
-    info = registry.find_metric(name)
+    info = metric_table.find_metric(name)
     return Column(info.name, info.title, info.direction == "higher", info.unit)
 
 
-PAPER = tuple(map(find_column, registry.PAPER))
+PAPER = tuple(map(find_column, metric_table.PAPER))
 PAPER_BY_NAME = {column.name: column for column in PAPER}
 
 
@@ -70,7 +70,7 @@ def asked_columns(text: str | None, option: str = "--metrics") -> tuple[Column, 
 def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:
     """Raise a UserError for a level or a k, beyond the paper's columns, that the tree does not have."""
     for name in further(columns):
-        registry.find_metric(name, hierarchy)
+        metric_table.find_metric(name, hierarchy)
 
 
 def further(columns: Sequence[Column]) -> list[str]:

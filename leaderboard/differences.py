@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.changes import spec_changes
-from hierbench.leaderboard.data import BoardData
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.paired import (
     BASELINE,
@@ -22,7 +22,7 @@ from hierbench.leaderboard.paired import (
 )
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Table
-from hierbench.leaderboard.tables.differences import difference_records, differences_table
+from hierbench.leaderboard.tables.differences_table import difference_records, differences_table
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:

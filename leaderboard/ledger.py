@@ -13,7 +13,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.settings import MISSING, find_recipe, published_value, recorded
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
-from hierbench.leaderboard.tables.board import HEADINGS, MEAN, PRINTED_DIGITS, seeds
+from hierbench.leaderboard.tables.board_table import HEADINGS, MEAN, PRINTED_DIGITS, seeds
 
 BASES = {"crm": "ce"}  # what affects a model affects its re-ranking too
 COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")

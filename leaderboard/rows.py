@@ -1,4 +1,4 @@
-"""The rows of a table, from the records of its runs; a scored row comes from `hierbench.leaderboard.scored`."""
+"""The rows of a table, from the records of its runs; a scored row comes from `hierbench.leaderboard.scored_rows`."""
 
 import math
 from collections import Counter

@@ -3,7 +3,7 @@
 import re
 from typing import get_args
 
-from hierbench.config.names import method_names
+from hierbench.config.completion import method_names
 from hierbench.config.options import folder_options
 from hierbench.config.recipe import dataset_name
 from hierbench.config.sections import FeatureType, Protocol

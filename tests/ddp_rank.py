@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from hierbench import Hierarchy
 from hierbench.metrics.classes import HierarchicalMetric
-from hierbench.metrics.registry import PAPER
+from hierbench.metrics.metric_table import PAPER
 
 if __name__ == "__main__":
     child = os.fork()  # nothing is computed yet, so that no thread is lost

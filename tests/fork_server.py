@@ -21,7 +21,7 @@ def import_everything():
     """Pay for the imports once; nothing is computed, so that no thread is lost in a fork."""
     os.environ |= {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    ours = ("api.contract", "cli.main", "data.datasets.shapes", "studies.comparison", "studies.tuning.tune")
+    ours = ("api.contract", "cli.main", "data.datasets.shapes", "studies.comparison", "studies.tuning.tuning_study")
     ours += ("methods.haframe",)
     for name in (*(f"hierbench.{name}" for name in ours), "optuna.storages", "sqlalchemy.orm"):
         importlib.import_module(name)

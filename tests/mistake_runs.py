@@ -88,16 +88,16 @@ def random_scores(targets, num_classes, seed, skill=1.5):
 
 def of_runs(dataset, runs, **more):
     """Return what is asked of a figure of all runs in a folder."""
-    from hierbench.figures.plots.source import Request
+    from hierbench.figures.plots.figure_data import Request
     from hierbench.leaderboard.board import Board
-    from hierbench.runs.reading import read_records
+    from hierbench.runs.record_reader import read_records
 
     return Request(dataset, board=Board.of(dataset, read_records(runs), scored=False), **more)
 
 
 def without(root, ids):
     """Return the records of a folder, of which these are rejected."""
-    from hierbench.runs.reading import read_records
+    from hierbench.runs.record_reader import read_records
 
     records = read_records(root)
     return replace(

@@ -11,9 +11,9 @@ import numpy as np
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.tables.board import board_table
+from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.runs.integrity import fingerprints
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.requests import read_requests, record_request
 from hierbench.runs.state import State
 from hierbench.runs.store import Store

@@ -305,8 +305,8 @@ def main() -> int:
     import_everything()
     importlib.import_module("hierbench.data.datasets.tiny_imagenet")
     importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
-    importlib.import_module("hierbench.sharing.publish")
-    importlib.import_module("hierbench.studies.scoring.command")
+    importlib.import_module("hierbench.sharing.publication")
+    importlib.import_module("hierbench.studies.scoring.score_files")
     importlib.import_module("matplotlib.pyplot")
     os.environ["HIERBENCH_CACHE_DIR"] = "cache"  # in the folder of each round
     kinds = asked.only or list(COMMANDS)

@@ -17,12 +17,12 @@ import torch
 
 from hierbench.config.spec import json_digest
 from hierbench.data.datasets import shapes
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics import Tally
 from hierbench.runs import compact
 from hierbench.runs.further_metrics import values_content
 from hierbench.runs.integrity import fingerprints
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Run, Store
 from hierbench.sharing import published_tree
 from hierbench.utils.files import write_json

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from hierbench import Hierarchy
 from hierbench.figures.plots import style
-from hierbench.metrics import Evidence, levels, paths, selective
+from hierbench.metrics import Evidence, level_metrics, paths, selective
 
 TREE = Hierarchy.from_paths(
     {
@@ -38,7 +38,7 @@ PROBABILITIES = torch.tensor(
     dtype=torch.float64,
 )
 _TARGETS = torch.tensor([CLASSES.index(name) for name in TARGETS])
-EVIDENCE = Evidence(PROBABILITIES, _TARGETS, TREE, PROBABILITIES, levels.lifted_predictions(PROBABILITIES, TREE))
+EVIDENCE = Evidence(PROBABILITIES, _TARGETS, TREE, PROBABILITIES, level_metrics.lifted_predictions(PROBABILITIES, TREE))
 
 # Where the nodes stand, and what is above each.
 PLACES = {

@@ -7,12 +7,12 @@ leaderboard/published` on networks, claims and agreement. tests/unit/test_overvi
 import re
 from pathlib import Path
 
-from hierbench.figures.plots.overview import draw
+from hierbench.figures.plots.overview_plot import draw
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.opening import boards_in
-from hierbench.leaderboard.overview import Seen, overview_table, read_claims
+from hierbench.leaderboard.open_board import boards_in
+from hierbench.leaderboard.overview_table import Seen, overview_table, read_claims
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "Network|Claim", "docs/photographs.md": "Network|Claim|tau-b"}

@@ -31,7 +31,7 @@ from hierbench.api.contract_setup import (
     require,
 )
 from hierbench.api.method import AnyMethod, Method, PostHoc, base_names, loss_names, trainable_groups
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.errors import UserError, error_line, is_interrupt, line_in
 
 NUM_VAL = 24  # examples of the validation split

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
 from hierbench.api.method import AnyMethod, Method, PostHoc, base_names
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 
 BATCH = 8
 NUM_FEATURES = 20  # of type I: differs from all sizes below, so that a dimension's size says what it counts

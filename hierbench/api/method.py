@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.validation import Closed, validated
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.errors import UserError
 
 

@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from hierbench.api.code import digest_of_code as digest_of_code
 from hierbench.api.method import AnyMethod, Method, Parameters, PostHoc
-from hierbench.config.names import GROUP, method_folder
-from hierbench.config.names import method_names as method_names
+from hierbench.config.completion import GROUP, method_folder
+from hierbench.config.completion import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.spec import Spec

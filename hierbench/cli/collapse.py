@@ -30,6 +30,6 @@ def collapse(
 
     Writes a figure and its data, and prints a summary.
     """
-    from hierbench.studies.collapse.run import collapse
+    from hierbench.studies.collapse.collapse_study import collapse
 
     return collapse(options, every)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hierbench.cli.options import TableOptions
+from hierbench.cli.shared_options import TableOptions
 from hierbench.config.options import Options
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.formats.terminal import show

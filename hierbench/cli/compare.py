@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import MetricsOption
+from hierbench.cli.shared_options import MetricsOption
 from hierbench.config.options import DatasetOption, Place
 from hierbench.leaderboard.table import Table
 
@@ -24,7 +24,7 @@ def compare(
 ) -> Table:
     """Print how far rows are from a reference, paired by seed."""
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.leaderboard.opening import open_board
+    from hierbench.leaderboard.open_board import open_board
 
     board = open_board(dataset, place, asked_columns(metrics), apart=False)
     return board.compare(reference, *(rows or ())).table

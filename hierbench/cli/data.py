@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hierbench.cli.command import command, group
-from hierbench.config.names import complete_dataset
+from hierbench.config.completion import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
 from hierbench.leaderboard.table import Flag, Line, Number, Table, Text
 from hierbench.utils.errors import UserError
@@ -28,7 +28,7 @@ def list_(
     """List the datasets, yours too, with their recipes, and which of them are prepared."""
     from hierbench.config.recipe import load_protocols, recipe_names
     from hierbench.data.prepared import find
-    from hierbench.data.user.opening import prepared_names
+    from hierbench.data.user.user_dataset import prepared_names
     from hierbench.data.writer import SPLITS
 
     yours, builtin = prepared_names(data_dir), recipe_names()
@@ -147,7 +147,7 @@ def verify(
 ) -> None:
     """Check a prepared dataset against its digest."""
     from hierbench.config.recipe import load_recipe, recipe_names
-    from hierbench.config.source import is_dataset_file
+    from hierbench.config.recipe_source import is_dataset_file
     from hierbench.data import prepared
 
     is_recipe = is_dataset_file(dataset) or dataset in recipe_names()

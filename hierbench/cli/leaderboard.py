@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command, is_given, print_said
-from hierbench.cli.options import MetricsOption
+from hierbench.cli.shared_options import MetricsOption
 from hierbench.config.options import DatasetOption, Place
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
@@ -30,7 +30,7 @@ def leaderboard(
 
     columns = asked_columns(metrics)
     if publish is not None:
-        from hierbench.sharing.publish import publish as publish_table
+        from hierbench.sharing.publication import publish as publish_table
 
         if numbers != "runs":
             raise UserError("--publish is for runs; the paper's tables are already published")
@@ -41,13 +41,13 @@ def leaderboard(
         lines = publish_table(dataset, publish, place, None if metrics is None else columns)
         print_said(lines.notes, lines.lines)
         return None
-    from hierbench.leaderboard.opening import note, open_board
+    from hierbench.leaderboard.open_board import note, open_board
 
     if numbers != "both":
         return open_board(dataset, place, columns, numbers).table
-    from hierbench.leaderboard.asked import NoRunsError
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
+    from hierbench.leaderboard.request_choice import NoRunsError
 
     if metrics is not None:
         raise UserError("--numbers both has the paper's metrics: others can be chosen for runs alone")

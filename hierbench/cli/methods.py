@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, group
-from hierbench.config.names import complete_methods
+from hierbench.config.completion import complete_methods
 from hierbench.leaderboard.table import Line, Table, Text
 
 

@@ -37,11 +37,11 @@ def mistakes(
     if len(which) != 2:
         raise UserError(f"name two runs, as in ce:type-I:0 haframe:type-II:0; got {' '.join(which)}")
     from hierbench.config.recipe import load_recipe
-    from hierbench.figures.mistakes.page import describe_choice, read_names, render
+    from hierbench.figures.mistakes.mistakes_page import describe_choice, read_names, render
     from hierbench.figures.mistakes.pair import choose, read_pair
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.selection import named_run
-    from hierbench.runs.reading import read_records
+    from hierbench.runs.record_reader import read_records
 
     recipe = load_recipe(dataset)
     board = Board.of(dataset, read_records(runs), protocol=protocol, scored=False, request=request)

@@ -19,8 +19,8 @@ def overview(
 ) -> Table:
     """Print what holds across tables: differences, ranks, claims and agreement."""
     from hierbench.leaderboard.columns import PAPER_BY_NAME
-    from hierbench.leaderboard.opening import boards_in
-    from hierbench.leaderboard.overview import Seen, overview_table, read_claims
+    from hierbench.leaderboard.open_board import boards_in
+    from hierbench.leaderboard.overview_table import Seen, overview_table, read_claims
     from hierbench.utils.errors import UserError, unknown_name
 
     if metric not in PAPER_BY_NAME:
@@ -29,7 +29,7 @@ def overview(
     if not boards:
         raise UserError("no table to look at")
     if picture is not None:
-        from hierbench.figures.plots.overview import draw
+        from hierbench.figures.plots.overview_plot import draw
         from hierbench.figures.plots.style import check_output, house_style, write_figure
 
         check_output(picture, "--picture")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import NumbersOption, dataset_option
+from hierbench.cli.shared_options import NumbersOption, dataset_option
 from hierbench.config.options import Place
 from hierbench.figures.plots import KINDS
 from hierbench.utils.errors import UserError, unknown_name
@@ -38,7 +38,7 @@ def plot(
     """Draw a figure that also works in print and without colour."""
     from hierbench.config.recipe import dataset_name
     from hierbench.figures.plots import style
-    from hierbench.figures.plots.source import Request, draw
+    from hierbench.figures.plots.figure_data import Request, draw
     from hierbench.utils.files import refuse_links
 
     protocol = place.protocol
@@ -50,7 +50,7 @@ def plot(
     parts += [place.request]
     target = output or refuse_links(place.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
     if kind in OF_RUNS:
-        from hierbench.leaderboard.opening import open_board
+        from hierbench.leaderboard.open_board import open_board
 
         board = open_board(dataset, place, numbers=numbers, apart=False)
         which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}

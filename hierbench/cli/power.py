@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import NumbersOption, dataset_option
+from hierbench.cli.shared_options import NumbersOption, dataset_option
 from hierbench.config.options import Place
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
@@ -39,9 +39,9 @@ def power(
     From their runs, from published intervals, or from planned numbers.
     """
     from hierbench.leaderboard.columns import PAPER, find_column, further
-    from hierbench.leaderboard.opening import open_board
-    from hierbench.leaderboard.power import Effect, effects_between, plan
-    from hierbench.leaderboard.tables.power import power_table
+    from hierbench.leaderboard.open_board import open_board
+    from hierbench.leaderboard.power_analysis import Effect, effects_between, plan
+    from hierbench.leaderboard.tables.power_table import power_table
 
     _check(target, level, difference, deviation)
     if difference is not None and deviation is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command, print_said
-from hierbench.cli.options import MetricsOption
+from hierbench.cli.shared_options import MetricsOption
 from hierbench.config.options import DatasetOption, Place
 
 
@@ -23,7 +23,7 @@ def publish(
     The evidence is records, compact predictions, sources of methods, pictures and the verdict of verification.
     """
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.sharing.publish import publish as publish_table
+    from hierbench.sharing.publication import publish as publish_table
 
     columns = None if metrics is None else asked_columns(metrics)
     lines = publish_table(dataset, output, place, columns, update=update)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import dataset_option
+from hierbench.cli.shared_options import dataset_option
 from hierbench.config.options import (
     DataOption,
     DeviceOption,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import MetricsOption, NumbersOption, dataset_option
+from hierbench.cli.shared_options import MetricsOption, NumbersOption, dataset_option
 from hierbench.config.options import DataOption, DeviceOption, DevicesOption, Options, RunsOption, WeightsOption
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.utils.errors import UserError
@@ -42,7 +42,7 @@ def ablate(
     numbers: NumbersOption = "runs",
 ) -> Table | Shown:
     """Train HAFrame's ablation study, and print its table."""
-    from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table
+    from hierbench.leaderboard.ablation_table import ablation_from_paper, ablation_table
 
     if numbers == "paper":
         harmless = {"dataset", "methods", "types", "runs", "data_dir", "device", "as_json"}
@@ -70,7 +70,7 @@ def job(
 ) -> int:
     """Run one job that hierbench run --plan-only has planned."""
     from hierbench.execution.resources import Setting, choose_device, side_by_side
-    from hierbench.execution.standalone import run_one
+    from hierbench.execution.single_job import run_one
 
     chosen = choose_device(device)
     side_by_side(1, chosen, devices)  # raises if there are not as many

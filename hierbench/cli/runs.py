@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hierbench.cli.command import command
-from hierbench.cli.options import dataset_option
+from hierbench.cli.shared_options import dataset_option
 from hierbench.config.options import RunsOption
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.utils.errors import UserError
@@ -23,8 +23,8 @@ def runs(
     Those that were asked for last are below the others. Request is the last one that names a run, for --request.
     """
     from hierbench.config.recipe import dataset_name
-    from hierbench.runs.reading import read_records
     from hierbench.runs.record import differing_params
+    from hierbench.runs.record_reader import read_records
     from hierbench.runs.requests import SHOWN_DIGITS
 
     if not folder.is_dir():

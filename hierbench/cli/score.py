@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.options import MetricsOption, dataset_option
+from hierbench.cli.shared_options import MetricsOption, dataset_option
 from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.leaderboard.table import Shown
 
@@ -36,8 +36,8 @@ def score(
     The metrics have intervals, and are a row of the dataset's leaderboard.
     """
     from hierbench.leaderboard.columns import asked_columns
-    from hierbench.studies.scoring.command import Request, score_files
-    from hierbench.studies.scoring.report import report_table
+    from hierbench.studies.scoring.score_files import Request, score_files
+    from hierbench.studies.scoring.score_report import report_table
 
     columns = asked_columns(metrics)
     request = Request(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)

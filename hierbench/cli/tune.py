@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command
-from hierbench.config.names import complete_methods
+from hierbench.config.completion import complete_methods
 from hierbench.config.options import Options
 from hierbench.leaderboard.table import Shown
 
@@ -28,6 +28,6 @@ def tune(
     output: Annotated[Path | None, "File for the best; by default tuned/DATASET.toml in the runs folder."] = None,
 ) -> Shown:
     """Search hyperparameters on the validation set, for run --tuned."""
-    from hierbench.studies.tuning.tune import tune as search
+    from hierbench.studies.tuning.tuning_study import tune as search
 
     return search(options, storage, sampler, trials, output)

@@ -32,8 +32,8 @@ def verify(
     """
     if (device != "auto" or weights is not None) and not retrain:
         raise UserError(f"{'--device' if weights is None else '--weights'} is for --retrain N; nothing else needs it")
-    from hierbench.sharing.verification.report import verification_table
-    from hierbench.sharing.verification.verify import verify as verify_folders
+    from hierbench.sharing.verification.verification import verify as verify_folders
+    from hierbench.sharing.verification.verification_table import verification_table
 
     reports = verify_folders(paths, data_dir, retrain, device, weights, all_metrics=all_metrics)
     return Shown(verification_table(reports), code=1 if any(report.num_rejected for report in reports) else 0)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.config.names import complete_dataset, complete_methods, complete_types
+from hierbench.config.completion import complete_dataset, complete_methods, complete_types
 from hierbench.utils.errors import UserError
 
 

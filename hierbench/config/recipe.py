@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from hierbench.config.overrides import apply_override, merged
 from hierbench.config.rates import JobRates, checked_section, own_rates
 from hierbench.config.rates import Rates as Rates
+from hierbench.config.recipe_source import SourceSection, check_name, is_dataset_file
 from hierbench.config.sections import (
     FEATURE_TYPES,
     FEATURES,
@@ -27,7 +28,6 @@ from hierbench.config.sections import (
     Train,
     Tune,
 )
-from hierbench.config.source import SourceSection, check_name, is_dataset_file
 from hierbench.config.validation import Closed, validated
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import read_given

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hierbench.config.rates import JobRates
+from hierbench.config.recipe_source import PLAIN
 from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol
-from hierbench.config.source import PLAIN
 from hierbench.config.validation import Closed
 
 # Raise this when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that results of

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.config.spec import Spec
-from hierbench.data.features import Features, Wanted, find_features
+from hierbench.data.feature_cache import Features, Wanted, find_features
 from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepared import Prepared
 from hierbench.utils.arrays import release

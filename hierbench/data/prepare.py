@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import json_digest as digest_of_content
-from hierbench.data.missing import leave_out_missing
+from hierbench.data.missing_images import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, arrays_digest, find, remember_check
 from hierbench.data.source import KeptError, Labels, Request, Source
-from hierbench.data.user import opening
+from hierbench.data.user import user_dataset
 from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.arrays import map_array
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (
@@ -81,7 +81,7 @@ def prepare(
 
     def ready(say: Callable[[str], None]) -> Prepared | None:
         prepared = find(variant, data_dir)
-        return prepared if recipe.source is None else opening.if_current(recipe, prepared, say)
+        return prepared if recipe.source is None else user_dataset.if_current(recipe, prepared, say)
 
     if not force and source is None and (prepared := ready(announce)) is not None:
         return prepared
@@ -117,7 +117,7 @@ def check_source(recipe: Recipe, source: Path | None, offline: Path | None = Non
 
 def _open(recipe: Recipe, request: Request) -> Source:
     if recipe.source is not None:
-        return opening.open_source(recipe)
+        return user_dataset.open_source(recipe)
     module = import_module(f"hierbench.data.datasets.{recipe.data.dataset.replace('-', '_')}")
     source: Source = module.open_source(request)
     return source
@@ -238,7 +238,7 @@ def _complete(
     splits = {split: len(labels[split]) for split in SPLITS}
     odd: list[str] = []
     if recipe.source is None:
-        sizes = opening.dataset_sizes(source.paths, labels, source.image_size).model_dump()
+        sizes = user_dataset.dataset_sizes(source.paths, labels, source.image_size).model_dump()
         full_sizes = recipe.expected.model_dump()  # Table 1 of the paper
         odd = [
             f"{key.replace('_', ' ')} {sizes[key]} instead of {full_sizes[key]}"

@@ -23,7 +23,7 @@ from hierbench.config.sections import Data
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.source import Labels
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.utils.arrays import load_array, map_array, release
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import (

@@ -14,18 +14,18 @@ import torch
 
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
-from hierbench.data.features import Wanted, find_features
+from hierbench.data.feature_cache import Wanted, find_features
 from hierbench.data.writer import SPLITS
 from hierbench.execution.inputs import Inputs
 from hierbench.execution.parameters import stand_in_tree
 from hierbench.execution.resources import Setting
 from hierbench.execution.timing import Trainee, Workload, measure_seconds
 from hierbench.execution.workers import seconds_to_start
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.training.fabric import resolve_precision
-from hierbench.training.features import BLOCK, blocks_at_once, frozen_backbone, one_thread_each
+from hierbench.training.feature_extraction import BLOCK, blocks_at_once, frozen_backbone, one_thread_each
 from hierbench.utils.errors import UserError
 
 PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines the batch to time

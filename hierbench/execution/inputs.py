@@ -9,7 +9,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.data import prepared as data
 from hierbench.data.prepare import NEEDS_SOURCE, check_source, prepare
 from hierbench.data.prepared import Prepared
-from hierbench.data.user.opening import if_current
+from hierbench.data.user.user_dataset import if_current
 from hierbench.models.weights import find_weights, ready_weights, weights_title
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.store import Store

@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from hierbench.data import prepared as data
+from hierbench.data.feature_cache import Features, Wanted, check_features, find_features
 from hierbench.data.feature_split import FeatureSplit
-from hierbench.data.features import Features, Wanted, check_features, find_features
 from hierbench.data.prepared import Prepared
 from hierbench.execution.resources import Setting
 from hierbench.runs.job import Job
 from hierbench.runs.repair import Note, is_finished
-from hierbench.training.features import OnRows, obtain_features
+from hierbench.training.feature_extraction import OnRows, obtain_features
 from hierbench.utils.console import LINE_EVERY, Meter, throttled
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
@@ -49,7 +49,7 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
     Jobs on a Ray cluster find or extract it on their node instead.
 
     Raises:
-        UserError: see `hierbench.training.features.obtain_features`.
+        UserError: see `hierbench.training.feature_extraction.obtain_features`.
     """
     if setting.executor == "ray":
         return

@@ -8,7 +8,7 @@ from hierbench.api.method import Method
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models import build_backbone, build_classifier
 from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.feature_map import on_meta

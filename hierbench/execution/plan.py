@@ -21,7 +21,7 @@ from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
 from hierbench.execution.parameters import num_features, stand_in_tree
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models.libraries.lookup import check_backbone
 from hierbench.runs.job import Job
 from hierbench.utils.console import say

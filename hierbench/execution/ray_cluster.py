@@ -21,7 +21,7 @@ from hierbench.execution.ray_connection import Progress, connected, our_environm
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import Outcome, describe_error, execute_when_free, received, record_death
 from hierbench.runs.job import Job
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Run
 from hierbench.utils.console import say, throttled
 from hierbench.utils.errors import UserError, error_line

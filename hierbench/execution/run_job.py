@@ -22,7 +22,7 @@ from hierbench.models import Classifier
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Peers
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.repair import Note, is_finished, predictions_of_bases, quarantine, repair
 from hierbench.runs.store import Run
 from hierbench.training import trainer

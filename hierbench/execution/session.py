@@ -9,7 +9,7 @@ from typing import Self
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Device, Options, is_path
 from hierbench.config.recipe import chosen_types, load_recipe, with_weights_file
-from hierbench.data.user.opening import with_sizes
+from hierbench.data.user.user_dataset import with_sizes
 from hierbench.execution.inputs import Inputs, obtain
 from hierbench.execution.job_inputs import extract_features
 from hierbench.execution.plan import check_request
@@ -20,8 +20,8 @@ from hierbench.execution.scheduler import run_plan
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
-from hierbench.runs.reading import read_record
 from hierbench.runs.record import Record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import HistoryRow, Store
 from hierbench.training.fabric import resolve_precision
 from hierbench.utils.console import Meter, duration, say

@@ -19,7 +19,7 @@ from hierbench.config.spec import TrainSpec
 from hierbench.data.augment import make_crop
 from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.loader import Split
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models import build_classifier
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.training.step import Step, make_optimizer

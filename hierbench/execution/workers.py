@@ -30,7 +30,7 @@ def start_server() -> ForkServerContext | SpawnContext:
         return multiprocessing.get_context("spawn")
     from multiprocessing import forkserver
 
-    multiprocessing.set_forkserver_preload(["hierbench.execution.preloaded"])
+    multiprocessing.set_forkserver_preload(["hierbench.execution.worker_imports"])
     with starting_children():
         forkserver.ensure_running()
     return multiprocessing.get_context("forkserver")

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hierbench.hierarchy.tree import Distance, Hierarchy
+from hierbench.hierarchy.label_tree import Distance, Hierarchy
 
 if TYPE_CHECKING:
     from hierbench.hierarchy.levels import coarse_levels, distances_on, level_log_softmax, node_parents

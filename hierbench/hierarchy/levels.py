@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 
 
 @lru_cache(maxsize=8)

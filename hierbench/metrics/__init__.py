@@ -7,10 +7,9 @@ is better where larger; `_loss`, `_error`, `distance` and `severity` where small
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hierbench.metrics.registry import PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
+from hierbench.metrics.metric_table import PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
 
 if TYPE_CHECKING:
-    from hierbench.metrics.evidence import Evidence
     from hierbench.metrics.functions import (
         expected_calibration_error,
         full_path_accuracy_score,
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
         top1_score,
         tree_inconsistency_loss,
     )
-    from hierbench.metrics.ranking import top_class, top_classes
+    from hierbench.metrics.metric_inputs import Evidence
+    from hierbench.metrics.ranked_classes import top_class, top_classes
     from hierbench.metrics.sums import (
         CHUNK,
         DEFAULT_KS,
@@ -81,7 +81,8 @@ def __getattr__(name: str) -> Any:
     """Load the numerics on first use: tables read names and titles without torch."""
     if name in __all__:
         for module in map(
-            import_module, (f"hierbench.metrics.{home}" for home in ("sums", "ranking", "evidence", "functions"))
+            import_module,
+            (f"hierbench.metrics.{home}" for home in ("sums", "ranked_classes", "metric_inputs", "functions")),
         ):
             if hasattr(module, name):
                 return getattr(module, name)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from hierbench.metrics.levels import check_probabilities
+from hierbench.metrics.level_metrics import check_probabilities
 
 BINS = 15
 SUM = 1e-4  # by how much the probabilities of an example may miss 1: files hold them in single precision

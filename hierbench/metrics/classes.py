@@ -12,10 +12,10 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.computations import Computation, sum_counts
-from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.registry import MetricInfo, find_metric
+from hierbench.metrics.metric_inputs import Evidence
+from hierbench.metrics.metric_table import MetricInfo, find_metric
 
 
 class HierarchicalMetric(Metric):

@@ -1,4 +1,4 @@
-"""How metrics are computed: what each example adds, and the value of the totals, for `hierbench.metrics.registry`.
+"""How metrics are computed: what each example adds, and the value of the totals, for `hierbench.metrics.metric_table`.
 
 Tables read the registry without PyTorch: what computes is imported when it is first used.
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hierbench.metrics.evidence import Evidence
+    from hierbench.metrics.metric_inputs import Evidence
 
 
 class _Module:
@@ -27,8 +27,8 @@ class _Module:
         return getattr(import_module(self.name), name)
 
 
-calibration, hops, levels, paths, selective, sums = map(
-    _Module, ("calibration", "hops", "levels", "paths", "selective", "sums")
+calibration, hops, level_metrics, paths, selective, sums = map(
+    _Module, ("calibration", "hops", "level_metrics", "paths", "selective", "sums")
 )
 
 
@@ -76,7 +76,7 @@ def of_levels(needs: "Callable[[Evidence, int], tuple[Any]]", place: int, *, ran
     """Return the share of examples that are counted at a place of the sums, or as many after it as the level says."""
     return Computation(
         needs,
-        lambda *arguments: levels.level_counts(*arguments),
+        lambda *arguments: level_metrics.level_counts(*arguments),
         lambda totals, level: 100.0 * totals[place + level] / totals[0],
         lambda tree: 2 + tree.num_levels,
         ranked=ranked,
@@ -140,7 +140,9 @@ BITS = Computation(
     "float64",
     ranked=True,
 )
-TOP_LEVELS = of_levels(lambda evidence, _: (levels.levels_from_paths(evidence.top, evidence.hierarchy),), 2, ranked=True)
+TOP_LEVELS = of_levels(
+    lambda evidence, _: (level_metrics.levels_from_paths(evidence.top, evidence.hierarchy),), 2, ranked=True
+)
 LIFTED_LEVELS = of_levels(lambda evidence, _: (evidence.lifted,), 2)
 FULL_PATH = of_levels(lambda evidence, _: (evidence.level_predictions,), 1)
 INCONSISTENT = of_levels(lambda evidence, _: (evidence.level_predictions,), 2)

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.hierarchy.names import class_indices, in_order_of_tree, named_columns
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.class_names import class_indices, in_order_of_tree, named_columns
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.calibration import as_probabilities
-from hierbench.metrics.evidence import Evidence
-from hierbench.metrics.levels import levels_from_paths
-from hierbench.metrics.ranking import INTEGERS, as_tensor
-from hierbench.metrics.registry import BY_NAME, compute_metrics, find_metric
+from hierbench.metrics.level_metrics import levels_from_paths
+from hierbench.metrics.metric_inputs import Evidence
+from hierbench.metrics.metric_table import BY_NAME, compute_metrics, find_metric
+from hierbench.metrics.ranked_classes import INTEGERS, as_tensor
 
 Average = Literal["micro", "macro"]
 Labels = Sequence[Any] | None

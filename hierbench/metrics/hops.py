@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import distances_on
-from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.levels import rows_at_a_time
-from hierbench.metrics.ranking import check_shapes, known_targets, top_classes
+from hierbench.metrics.level_metrics import rows_at_a_time
+from hierbench.metrics.ranked_classes import check_shapes, known_targets, top_classes
 
 
 @lru_cache(maxsize=8)

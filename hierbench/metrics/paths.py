@@ -7,9 +7,9 @@ that a leaf above the deepest level counts once.
 import torch
 from torch import Tensor
 
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import distances_on
-from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.levels import nodes_on
+from hierbench.metrics.level_metrics import nodes_on
 
 SCORES = ("hp_micro", "hr_micro", "hf_micro", "hp_macro", "hr_macro", "hf_macro")
 

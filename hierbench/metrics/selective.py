@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from hierbench.hierarchy.tree import Hierarchy
-from hierbench.metrics.levels import check_probabilities, nodes_on, rows_at_a_time
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.level_metrics import check_probabilities, nodes_on, rows_at_a_time
 from hierbench.metrics.paths import shared_nodes
-from hierbench.metrics.ranking import known_targets
+from hierbench.metrics.ranked_classes import known_targets
 
 Rule = Literal["climbing", "selective"]
 

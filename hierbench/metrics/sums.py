@@ -11,10 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from hierbench.hierarchy.class_names import in_order_of_tree, named_columns
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.levels import distances_on
-from hierbench.hierarchy.names import in_order_of_tree, named_columns
-from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.metrics.ranking import as_tensor, check_shapes, raise_for, ranked
+from hierbench.metrics.ranked_classes import as_tensor, check_shapes, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
 CHUNK = 1024  # examples at a time, which bounds the memory

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from hierbench.api.method import Method, trainable_groups
 from hierbench.config.sections import FeatureType, Model
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models.backbones import Backbone, WideBlock
-from hierbench.models.features import TypeI, TypeII, at_least_float32
+from hierbench.models.feature_extractors import TypeI, TypeII, at_least_float32
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.models.weights import loaded_backbone
 

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from hierbench.models.classifier import Classifier
-from hierbench.models.features import at_least_float32
+from hierbench.models.feature_extractors import at_least_float32
 
 
 def _mean_over_ranks(tensor: Tensor) -> Tensor:

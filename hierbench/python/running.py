@@ -10,7 +10,7 @@ from hierbench.config.options import Device, Options
 from hierbench.config.overrides import format_override
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board
-from hierbench.python.board import check_known, parse_columns, whole_number
+from hierbench.python.boards import check_known, parse_columns, whole_number
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -77,7 +77,7 @@ def run(
     Raises:
         UserError: a ValueError: an unknown name or key, a method whose source cannot be kept, missing data.
     """
-    from hierbench.python.methods import method_options
+    from hierbench.python.method_classes import method_options
     from hierbench.studies.comparison import compare
 
     check_known("device", device, get_args(Device))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.names import named_columns
-from hierbench.hierarchy.tree import Distance, Hierarchy
-from hierbench.python.board import parse_columns, whole_number
-from hierbench.studies.scoring.command import Request, score_files
+from hierbench.hierarchy.class_names import named_columns
+from hierbench.hierarchy.label_tree import Distance, Hierarchy
+from hierbench.python.boards import parse_columns, whole_number
 from hierbench.studies.scoring.predictions import Arrays
-from hierbench.studies.scoring.report import Report
+from hierbench.studies.scoring.score_files import Request, score_files
+from hierbench.studies.scoring.score_report import Report
 from hierbench.utils.errors import UserError
 
 

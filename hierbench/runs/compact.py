@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.metrics.ranking import top_classes
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.metrics.ranked_classes import top_classes
 from hierbench.metrics.sums import (
     CHUNK,
     DEFAULT_KS,

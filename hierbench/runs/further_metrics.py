@@ -122,5 +122,5 @@ def digest_of_code() -> str:
         for file in sorted(resources.files(package).iterdir(), key=lambda file: file.name):
             if file.name.endswith(".py"):
                 digest.update(f"{package}/{file.name}\n".encode() + file.read_bytes())
-    digest.update(resources.files("hierbench.runs").joinpath("evidence.py").read_bytes())
+    digest.update(resources.files("hierbench.runs").joinpath("run_evidence.py").read_bytes())
     return digest.hexdigest()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from hierbench.runs.job import Job
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.repair import Note
 from hierbench.runs.store import Store
 from hierbench.utils.lock import Lock

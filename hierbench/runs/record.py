@@ -1,4 +1,4 @@
-"""A run as everything that reads results gets it: immutable, read and checked once, by `hierbench.runs.reading`."""
+"""A run as all that reads results gets it: immutable, read and checked once by `hierbench.runs.record_reader`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.config.scored import Scored
+from hierbench.config.scored_spec import Scored
 from hierbench.config.spec import DatasetSpec, Spec
-from hierbench.hierarchy.tree import IntArray
+from hierbench.hierarchy.label_tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.requests import Request, find_budget, only_ablated, read_budgets
 from hierbench.runs.state import State

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hierbench.config.spec import Spec
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.reading import read_record
 from hierbench.runs.record import Record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Run, Store
 
 Note = Callable[[str], None]  # takes one line for the user

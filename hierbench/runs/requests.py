@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hierbench.config.options import Options, is_path
-from hierbench.config.source import is_dataset_file
+from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.spec import Spec, json_digest
 from hierbench.config.validation import Closed
 from hierbench.runs.store import RUN_ID

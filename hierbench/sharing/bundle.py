@@ -9,16 +9,16 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hierbench.data.prepared import find_for_spec
-from hierbench.hierarchy.tree import IntArray
+from hierbench.hierarchy.label_tree import IntArray
 from hierbench.leaderboard.board import Board
 from hierbench.runs import compact, further_metrics
-from hierbench.runs.evidence import Trees
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.method_files import is_code
-from hierbench.runs.reading import read_record, read_records
 from hierbench.runs.record import Record, Records
+from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.requests import keep_requests, publish_requests
+from hierbench.runs.run_evidence import Trees
 from hierbench.sharing import published_tree
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_bytes, write_json

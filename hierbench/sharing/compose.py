@@ -9,19 +9,19 @@ from hierbench.config.sections import Protocol
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.opening import notes_on
+from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import Finding, Report
-from hierbench.runs.reading import read_records
 from hierbench.runs.record import Records
+from hierbench.runs.record_reader import read_records
 from hierbench.sharing import pictures
 from hierbench.sharing.bundle import Bundle, published_ids
-from hierbench.sharing.page import table_page
 from hierbench.sharing.place import SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
-from hierbench.sharing.verification.checked import checked_board
-from hierbench.sharing.verification.report import verification_table
-from hierbench.sharing.verification.tables import GivenTable
+from hierbench.sharing.table_page import table_page
+from hierbench.sharing.verification.checked_board import checked_board
+from hierbench.sharing.verification.published_tables import GivenTable
+from hierbench.sharing.verification.verification_table import verification_table
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.text import one_line

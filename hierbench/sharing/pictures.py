@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.source import Request, draw
+from hierbench.figures.plots.figure_data import Request, draw
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Records
 from hierbench.sharing.place import PICTURES

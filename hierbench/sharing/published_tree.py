@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from hierbench.config.spec import DatasetSpec
+from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names, shipped_paths
-from hierbench.hierarchy.tree import Distance, Hierarchy
 from hierbench.utils.files import read_json, write_json
 
 FILE = "tree.json"

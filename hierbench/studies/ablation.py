@@ -13,10 +13,10 @@ from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import make_plan, with_params
 from hierbench.execution.session import Session
-from hierbench.leaderboard.ablation import FRAME_ALONE, VARIANTS, ablation_board, ablation_table
+from hierbench.leaderboard.ablation_table import FRAME_ALONE, VARIANTS, ablation_board, ablation_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.opening import asked_records
+from hierbench.leaderboard.open_board import asked_records
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror

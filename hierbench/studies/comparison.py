@@ -12,14 +12,14 @@ from typing import Any
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
-from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file
+from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
 from hierbench.execution.session import Session
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
+from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.measured import with_columns
-from hierbench.leaderboard.opening import asked_records
+from hierbench.leaderboard.open_board import asked_records
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs

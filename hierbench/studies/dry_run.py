@@ -14,7 +14,7 @@ from hierbench.execution import workers
 from hierbench.execution.estimate import Estimate, Extraction, estimate
 from hierbench.execution.resources import Setting, make_setting
 from hierbench.execution.session import Session
-from hierbench.execution.standalone import job_command
+from hierbench.execution.single_job import job_command
 from hierbench.leaderboard import table as tables
 from hierbench.leaderboard.table import Number, Table, Text
 from hierbench.runs.job import Job, JobState

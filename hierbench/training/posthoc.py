@@ -11,7 +11,7 @@ from torch import Tensor
 from hierbench.api.method import PostHoc, check_shape
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepared import Prepared
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics import CHUNK, Tally
 from hierbench.runs.job import Job
 from hierbench.runs.record import Record

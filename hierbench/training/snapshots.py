@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hierbench.models import Classifier
 from hierbench.runs.job import Job
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Run, Store
 from hierbench.training.checkpoint import load_sealed, save_checkpoint
 from hierbench.utils.errors import UserError

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hierbench.api.method import Method, loss_names
 from hierbench.config.rates import Rates, check_group_names
 from hierbench.config.spec import TrainSpec
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models import Classifier, build_classifier
 from hierbench.runs.job import Job
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hierbench.data.feature_cache import Wanted, find_features
 from hierbench.data.feature_split import open_split
-from hierbench.data.features import Wanted, find_features
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics import Tally, evaluate
 from hierbench.models.classifier import Classifier, compile_embedding, is_worth_compiling
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms

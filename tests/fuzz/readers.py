@@ -41,7 +41,7 @@ def manifests(data, folder):
     """A user's dataset: its file, its list of images as CSV or Parquet, or its tree; `rows.parquet` is made of JSON."""
     from hierbench.config.recipe import load_recipe
     from hierbench.data.user.listing import guess_splits
-    from hierbench.data.user.opening import open_source, source_state
+    from hierbench.data.user.user_dataset import open_source, source_state
     from hierbench.utils.errors import UserError
 
     name, content = MANIFESTS[(data[0] if data else 0) % len(MANIFESTS)], data[1:]
@@ -80,8 +80,8 @@ def predictions(data, folder):
     """A file for `hierbench score`, of predictions and of targets, in each of its formats; or a compact file."""
     from hierbench import Hierarchy
     from hierbench.leaderboard.formats import FORMATS, render
-    from hierbench.studies.scoring.command import Request, score_files
-    from hierbench.studies.scoring.report import report_table
+    from hierbench.studies.scoring.score_files import Request, score_files
+    from hierbench.studies.scoring.score_report import report_table
     from hierbench.utils.errors import UserError
 
     form, content = FORMS[(data[0] if data else 0) % len(FORMS)], data[1:]
@@ -129,8 +129,8 @@ PARTS = (*IN_FOLDER, *(f"D/RUN/{name}" for name in (*IN_RUN, "predictions-compac
 def publications(data, folder):
     """A published table one of whose files holds the bytes, verified as its reader does."""
     from hierbench.leaderboard.formats import render
-    from hierbench.sharing.verification.report import verification_table
-    from hierbench.sharing.verification.verify import verify
+    from hierbench.sharing.verification.verification import verify
+    from hierbench.sharing.verification.verification_table import verification_table
     from hierbench.utils.errors import UserError
 
     part, content = PARTS[(data[0] if data else 0) % len(PARTS)], data[1:]
@@ -155,7 +155,7 @@ def publications(data, folder):
 def a_publication():
     """Return a right publication, made once: a run of cross-entropy and what re-ranks it."""
     from hierbench.config.options import Place
-    from hierbench.sharing.publish import publish
+    from hierbench.sharing.publication import publish
 
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

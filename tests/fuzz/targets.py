@@ -50,7 +50,7 @@ def trees(data, folder):
 def recipes(data, folder):
     """Overrides of a recipe, one a line; or a file of tuned hyperparameters, which must survive being written."""
     from hierbench.config.recipe import load_recipe
-    from hierbench.config.tuned import read_tuned, write_tuned
+    from hierbench.config.tuned_values import read_tuned, write_tuned
     from hierbench.utils.errors import UserError
 
     if data[:1] == b"T":
@@ -76,8 +76,8 @@ def records(data, folder):
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.formats import FORMATS, render
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
-    from hierbench.leaderboard.tables.board import board_table
-    from hierbench.runs.reading import read_record, read_records
+    from hierbench.leaderboard.tables.board_table import board_table
+    from hierbench.runs.record_reader import read_record, read_records
     from hierbench.runs.store import Store
     from hierbench.sharing.bundle import Bundle, published_ids
     from hierbench.utils.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
-from hierbench.config.tuned import read_tuned
+from hierbench.config.tuned_values import read_tuned
 from hierbench.execution.plan import find_methods, make_plan
 from hierbench.models.libraries.lookup import resolve_model
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from hierbench.figures.mistakes.page import render
+from hierbench.figures.mistakes.mistakes_page import render
 from hierbench.figures.mistakes.pair import choose, read_pair
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from tests import browser as in_browser
 from tests import mistake_runs

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.config.names import method_folder
-from hierbench.config.scored import Scored
+from hierbench.config.completion import method_folder
+from hierbench.config.scored_spec import Scored
 from hierbench.data.prepared import find
 from hierbench.metrics import Evidence, compute_metrics, evaluate
 from hierbench.runs.integrity import fingerprints
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Store
-from hierbench.studies.scoring.command import Request, score_files
+from hierbench.studies.scoring.score_files import Request, score_files
 from tests import mistake_runs
 from tests.run_files import metrics_of, predictions_of, spec_of
 
@@ -196,7 +196,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
         return fingerprints(folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr("hierbench.studies.scoring.score.fingerprints", full)
+        patch.setattr("hierbench.studies.scoring.scores.fingerprints", full)
         with pytest.raises(OSError, match="No space left"):
             score_files(request)
     assert len(sealed) == 2 and sorted((place / "runs").glob("*/")) == before

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import scipy.stats
 
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Store
 from tests.run_files import metrics_of, spec_of
 from tests.short import SMALL

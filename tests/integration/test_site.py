@@ -13,7 +13,7 @@ import pytest
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import html
-from hierbench.leaderboard.tables.board import board_table
+from hierbench.leaderboard.tables.board_table import board_table
 from tests import browser
 from tests import site_records as records
 from tests.browser import js, press

@@ -10,7 +10,7 @@ import optuna
 import pytest
 
 from hierbench.api.registry import find_method, method_names
-from hierbench.config.tuned import read_tuned
+from hierbench.config.tuned_values import read_tuned
 from tests.short import SMALL
 
 SEARCH = (

@@ -14,10 +14,10 @@ from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
 from hierbench.execution.plan import make_plan
 from hierbench.leaderboard.formats import FORMATS, render
-from hierbench.leaderboard.tables.board import board_table
+from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.sharing.site.build import build_site
-from hierbench.sharing.verification.checked import checked_board
-from hierbench.sharing.verification.verify import verify
+from hierbench.sharing.verification.checked_board import checked_board
+from hierbench.sharing.verification.verification import verify
 from tests import many_runs
 from tests import site_records as records
 

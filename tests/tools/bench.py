@@ -40,7 +40,7 @@ from hierbench.execution import timing
 from hierbench.execution.parameters import stand_in_tree
 from hierbench.execution.resources import choose_device
 from hierbench.execution.timing import RATE, Workload, measure_seconds
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.methods.ce import CrossEntropy

@@ -23,7 +23,7 @@ from hierbench.data.loader import resize_to
 from hierbench.data.prepare import prepare
 from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.training.features import BLOCK, frozen_backbone, pool
+from hierbench.training.feature_extraction import BLOCK, frozen_backbone, pool
 
 PER_CLASS = {"train": 100, "val": 30, "test": 50}
 COMPONENTS = 128

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table, with_best_means
+from hierbench.leaderboard.ablation_table import ablation_from_paper, ablation_table, with_best_means
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.printed import paper_datasets
+from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.utils.errors import UserError
 

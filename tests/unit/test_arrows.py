@@ -11,9 +11,9 @@ from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import difference, holm, values_by_seed
 from hierbench.leaderboard.statistics import METRICS
-from hierbench.leaderboard.tables.board import make_arrows
-from hierbench.leaderboard.tables.differences import differences_table
-from hierbench.runs.reading import read_records
+from hierbench.leaderboard.tables.board_table import make_arrows
+from hierbench.leaderboard.tables.differences_table import differences_table
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from tests.mistake_runs import without
 

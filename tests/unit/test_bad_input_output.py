@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench.figures.plots import style
-from hierbench.leaderboard import ablation, ledger
+from hierbench.leaderboard import ablation_table, ledger
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.leaderboard.tables.board import board_table
-from hierbench.runs.reading import read_records
+from hierbench.leaderboard.tables.board_table import board_table
+from hierbench.runs.record_reader import read_records
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
 from tests import mistake_runs
 from tests.pages import typeset
@@ -133,9 +133,11 @@ def test_tex_with_names_made_to_harm_compiles(tmp_path, kind):
     titles = [*HARM[:-2], letters[:100], letters[100:]]
     board = board_of(titles, " ".join(HARM[:-2]))
     if kind == "ablation":
-        rows = [Row(v.type, v.method, title, 3, 3, {}) for v, title in zip(ablation.VARIANTS, titles, strict=False)]
+        rows = [
+            Row(v.type, v.method, title, 3, 3, {}) for v, title in zip(ablation_table.VARIANTS, titles, strict=False)
+        ]
         tables = [(title, Board("d", "paper", "height", rows, title)) for title in titles]
-        table = ablation.ablation_table(tables)
+        table = ablation_table.ablation_table(tables)
     else:
         table = board_table(board) if kind == "table" else ledger.ledger_table(ledger.build_ledger(board, board))
     (tmp_path / "x.tex").write_text(render(table, "latex"), encoding="utf-8")
@@ -159,7 +161,7 @@ class Elements(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     """A page of mistakes whose every name is one to do harm, as a function of the names."""
-    from hierbench.figures.mistakes.page import render as render_page
+    from hierbench.figures.mistakes.mistakes_page import render as render_page
     from hierbench.figures.mistakes.pair import choose, read_pair
     from hierbench.leaderboard.selection import named_run
     from hierbench.runs.store import Store

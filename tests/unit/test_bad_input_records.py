@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hierbench.data import prepared as data
 from hierbench.runs.integrity import fingerprints
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Run, Store
 from hierbench.training.snapshots import load_snapshot, snapshot_file
 from hierbench.utils.errors import UserError

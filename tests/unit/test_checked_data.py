@@ -12,7 +12,7 @@ from hierbench.data import prepared as data
 from hierbench.execution.plan import make_plan
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.utils.errors import UserError
 
 

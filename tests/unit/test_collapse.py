@@ -19,10 +19,10 @@ from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
-from hierbench.studies.collapse.curves import FRAMES, Curve, Point, curves_table, mean_line
+from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, Point, curves_table, mean_line
+from hierbench.studies.collapse.collapse_study import frame_recipes
 from hierbench.studies.collapse.measure import measure, measured_before, read_curve, to_measure
 from hierbench.studies.collapse.metrics import angular_collapse, class_means, etf_similarity, self_duality
-from hierbench.studies.collapse.run import frame_recipes
 from hierbench.training.snapshots import (
     default_every,
     is_complete,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hierbench.config.names import complete_methods, method_names
+from hierbench.config.completion import complete_methods, method_names
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan, states
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.opening import notes_on
-from hierbench.runs.reading import read_record, read_records
+from hierbench.leaderboard.open_board import notes_on
+from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import Run, Store
 from hierbench.training.checkpoint import load_checkpoint, load_sealed, save_checkpoint

@@ -24,7 +24,7 @@ from hierbench.models import build_classifier
 from hierbench.models.classifier import compile_embedding, is_worth_compiling
 from hierbench.models.sync_norm import RankNorm
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
-from hierbench.training.features import one_thread_each
+from hierbench.training.feature_extraction import one_thread_each
 from hierbench.training.memory import batch_shapes, count_micro_batches, is_out_of_memory
 from hierbench.training.results import environment
 from hierbench.training.step import Step, make_optimizer

@@ -9,12 +9,12 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import normalise
+from hierbench.data.feature_cache import Wanted, check_features, find_features
 from hierbench.data.feature_split import FeatureSplit, open_split
-from hierbench.data.features import Wanted, check_features, find_features
 from hierbench.execution.plan import make_plan
 from hierbench.runs.store import Store
-from hierbench.training import features as extraction
-from hierbench.training.features import frozen_backbone, obtain_features, pool
+from hierbench.training import feature_extraction as extraction
+from hierbench.training.feature_extraction import frozen_backbone, obtain_features, pool
 from hierbench.training.step import new_classifier
 from hierbench.training.trainer import seed_for, train
 from hierbench.utils.errors import UserError

@@ -22,7 +22,7 @@ from hierbench.metrics import (
     functions,
     hops,
     known_metrics,
-    levels,
+    level_metrics,
     selective,
 )
 from hierbench.metrics import paths as path_metrics
@@ -267,12 +267,12 @@ def test_values_of_examples_are_those_of_the_published_code(oracle, evidence):
     leaves = path_metrics.leaves_below_lca(evidence.top, y, tree)
     np.testing.assert_allclose(leaves.double().log2(), oracle["log2_leaves_of_lca"], rtol=1e-15)
     for predictions, whole, broken in (
-        (levels.levels_from_paths(evidence.top, tree), oracle["fpa_of_top1"], 0),
+        (level_metrics.levels_from_paths(evidence.top, tree), oracle["fpa_of_top1"], 0),
         (evidence.lifted, oracle["fpa_lifted"], oracle["tice_lifted"]),
     ):
         found = compute_metrics(["fpa", "tice"], replace(evidence, level_predictions=predictions))
         assert found == pytest.approx({"fpa": 100 * whole, "tice": 100 * broken})
-    heads = levels.level_counts(evidence.level_predictions, y, tree)[:, 2:].double().mean(dim=0)
+    heads = level_metrics.level_counts(evidence.level_predictions, y, tree)[:, 2:].double().mean(dim=0)
     assert heads.tolist() == pytest.approx(oracle["level_accuracy_heads"].tolist())
 
 
@@ -406,14 +406,14 @@ def test_pieces_of_a_large_table_are_one(monkeypatch, function):
 
     def result():
         if function == "lifted_predictions":
-            return levels.lifted_predictions(probabilities, RAGGED)
+            return level_metrics.lifted_predictions(probabilities, RAGGED)
         if function == "climb":
             return selective.climb_probabilities(scores.argmax(1), probabilities, RAGGED)
         return hops.hops_scores(scores, targets, RAGGED)
 
     whole = result()
-    monkeypatch.setattr(levels, "NUMBERS_AT_A_TIME", 50)
-    assert levels.rows_at_a_time(20) == 2
+    monkeypatch.setattr(level_metrics, "NUMBERS_AT_A_TIME", 50)
+    assert level_metrics.rows_at_a_time(20) == 2
     torch.testing.assert_close(result(), whole, rtol=1e-12, atol=0)
 
 

@@ -10,15 +10,15 @@ import torch
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, asked_columns
-from hierbench.leaderboard.measured import measure, with_columns
+from hierbench.leaderboard.extra_columns import measure, with_columns
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, with_best
 from hierbench.metrics import compute_metrics
-from hierbench.metrics import registry as metric_registry
+from hierbench.metrics import metric_table as metric_registry
 from hierbench.metrics.calibration import is_distribution
 from hierbench.runs import further_metrics
-from hierbench.runs.evidence import Trees, read_evidence
 from hierbench.runs.further_metrics import FILE, values_content
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
+from hierbench.runs.run_evidence import Trees, read_evidence
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests import mistake_runs

@@ -36,7 +36,7 @@ def test_the_next_who_writes_a_file_removes_what_was_half_written_of_it(tmp_path
 SEARCH = """
 import os, sys
 from pathlib import Path
-from hierbench.studies.tuning.study import Record
+from hierbench.studies.tuning.search import Record
 def killer(event, arguments):
     if event == "os.rename" and str(arguments[1]).endswith("optuna.db"):  # not the bytecode of the library
         os.kill(os.getpid(), 9)
@@ -46,7 +46,7 @@ Record(sys.argv[1], "s", Path.cwd())
 
 
 def test_a_search_that_is_killed_while_its_database_is_made_begins_again(cli, tmp_path):
-    from hierbench.studies.tuning.study import Record
+    from hierbench.studies.tuning.search import Record
 
     storage = f"sqlite:///{tmp_path}/optuna.db"
     assert cli.start(tmp_path, storage, python=("-c", SEARCH)).finish().code == -9

@@ -8,7 +8,7 @@ from hierbench.api.registry import BrokenMethodError, digest_of_code, find_metho
 from hierbench.config.recipe import load_recipe
 from hierbench.execution.plan import make_plan
 from hierbench.leaderboard.board import Board
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 

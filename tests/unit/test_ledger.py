@@ -9,9 +9,9 @@ from hierbench.execution.plan import make_spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ledger import Difference, build_ledger, known_differences, ledger_table
-from hierbench.leaderboard.printed import paper_datasets
+from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 
 

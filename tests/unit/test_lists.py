@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from hierbench.config.recipe import load_recipe
-from hierbench.data import missing as missing_images
+from hierbench.data import missing_images as missing_images
 from hierbench.data import prepared, writer
 from hierbench.data.datasets import image_finder, inat19, split_lists, tieredimagenet_h
 from hierbench.data.datasets.split_lists import listed_file, read_lists

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from hierbench import Hierarchy, metrics
-from hierbench.hierarchy.names import class_indices
+from hierbench.hierarchy.class_names import class_indices
 from hierbench.metrics import Evidence, compute_metrics, functions, known_metrics
 from hierbench.metrics.calibration import as_probabilities
-from hierbench.metrics.levels import lifted_predictions
+from hierbench.metrics.level_metrics import lifted_predictions
 from hierbench.utils.errors import UserError
 
 TREE = Hierarchy.from_paths(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hierbench import Hierarchy, evaluate
 from hierbench.metrics import Evidence, Tally, compute_metrics, find_metric, mistakes_by_distance, top_classes
 from hierbench.metrics.classes import HierarchicalMetric
-from hierbench.metrics.ranking import ranked_with_ties
+from hierbench.metrics.ranked_classes import ranked_with_ties
 
 PATHS = ["pta", "ptb", "pc", "qd", "qe"]
 TREE = Hierarchy.from_paths({path[-1]: tuple(path) for path in PATHS})

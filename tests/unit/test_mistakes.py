@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hierbench.figures.mistakes.page import (
+from hierbench.figures.mistakes.mistakes_page import (
     THUMBNAIL,
     page_data,
     read_names,
@@ -16,7 +16,7 @@ from hierbench.figures.mistakes.page import (
 from hierbench.figures.mistakes.pair import choose, read_pair
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests import mistake_runs

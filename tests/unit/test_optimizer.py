@@ -5,7 +5,7 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.config.sections import Model
 from hierbench.execution.plan import make_plan
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
 from hierbench.training.step import group_layers, learning_rate, make_optimizer, set_rates

@@ -9,9 +9,9 @@ import pytest
 from hierbench.api.registry import find_method
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.printed import known_sources, other_rows, paper_datasets
+from hierbench.leaderboard.paper_tables import known_sources, other_rows, paper_datasets
 from hierbench.leaderboard.statistics import METRICS
-from hierbench.leaderboard.tables.board import board_table
+from hierbench.leaderboard.tables.board_table import board_table
 
 DATASETS = paper_datasets()
 CHECKPOINTS = "best five checkpoints"

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.opening import boards_in
-from hierbench.leaderboard.overview import Claim, overview_table, read_claims
+from hierbench.leaderboard.open_board import boards_in
+from hierbench.leaderboard.overview_table import Claim, overview_table, read_claims
 from hierbench.leaderboard.table import Interval
 
 ROOT = Path(__file__).resolve().parents[2]

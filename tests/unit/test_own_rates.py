@@ -6,8 +6,8 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.execution.plan import check_request, make_plan, with_params
 from hierbench.leaderboard import board
-from hierbench.leaderboard.ablation import VARIANTS
-from hierbench.runs.reading import read_records
+from hierbench.leaderboard.ablation_table import VARIANTS
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.requests import record_request
 from hierbench.runs.store import Store
 from hierbench.studies.ablation import plan_variants

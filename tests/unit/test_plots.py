@@ -8,21 +8,21 @@ import pytest
 from hierbench import Hierarchy
 from hierbench.config.spec import Spec
 from hierbench.figures.plots import (
-    confusion,
-    curves,
-    frame,
-    severity,
-    similarity,
-    source,
+    confusion_plot,
+    curves_plot,
+    figure_data,
+    frame_plot,
+    severity_plot,
+    similarity_plot,
     style,
-    tradeoff,
-    tree,
+    tradeoff_plot,
+    tree_drawing,
 )
-from hierbench.figures.plots.source import Request
+from hierbench.figures.plots.figure_data import Request
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.integrity import fingerprints
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, write_json
@@ -59,10 +59,10 @@ def row(title="a", kind="type-I", method=None, severity=2.0, top1=50.0, n=3):
 
 
 def test_classes_of_every_node_are_together_and_named(small):
-    order = tree.class_order(small)
+    order = tree_drawing.class_order(small)
     assert [small.classes[i] for i in order] == ["trout", "carp", "cat", "dog", "oak"]
-    assert [tree.block_bounds(small, order, level).tolist() for level in (0, 1)] == [[0, 4, 5], [0, 2, 4, 5]]
-    named = source.Tree(small, tuple(PATHS.values()))
+    assert [tree_drawing.block_bounds(small, order, level).tolist() for level in (0, 1)] == [[0, 4, 5], [0, 2, 4, 5]]
+    named = figure_data.Tree(small, tuple(PATHS.values()))
     assert [named.names(level) for level in range(3)] == [["animal", "plant"], ["fish", "mammal", "oak"], list(PATHS)]
     rng = np.random.default_rng(3)
     for distance in ("height", "depth"):
@@ -72,10 +72,10 @@ def test_classes_of_every_node_are_together_and_named(small):
             names = [f"{level}-{rng.integers(3)}" for level in range(depth)]
             paths[f"c{i}"] = (*("/".join(names[: level + 1]) for level in range(depth)), f"c{i}")
         hierarchy = Hierarchy.from_paths(paths, distance)
-        for order in (tree.class_order(hierarchy), tree.leaf_order(hierarchy.distances)):
+        for order in (tree_drawing.class_order(hierarchy), tree_drawing.leaf_order(hierarchy.distances)):
             assert sorted(order) == list(range(hierarchy.num_classes))
             for level in range(hierarchy.num_levels):
-                assert len(tree.block_bounds(hierarchy, order, level)) == hierarchy.level_sizes[level] + 1
+                assert len(tree_drawing.block_bounds(hierarchy, order, level)) == hierarchy.level_sizes[level] + 1
 
 
 # Similarity
@@ -84,8 +84,8 @@ def test_classes_of_every_node_are_together_and_named(small):
 def test_mapping_curves_follow_the_formula(cifar100):
     from hierbench.methods.haframe import hierarchy_aware_frame
 
-    exponential = similarity.mapping_curves(cifar100, "paper")
-    lines = similarity.draw(Request("cifar100")).figure.axes[0].lines
+    exponential = similarity_plot.mapping_curves(cifar100, "paper")
+    lines = similarity_plot.draw(Request("cifar100")).figure.axes[0].lines
     (linear,) = [line.get_ydata().tolist() for line in lines if line.get_label() == "linear"]
     assert linear == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
     assert [curve.gamma for curve in exponential] == [1, 2, 3, 4, 5]
@@ -97,7 +97,7 @@ def test_mapping_curves_follow_the_formula(cifar100):
         assert any(values.tolist() == np.asarray(line.get_ydata()).tolist() for line in lines)
         _, cosines = hierarchy_aware_frame(cifar100.distances, curve.gamma)
         assert np.allclose(values[cifar100.distances], cosines)
-    assert similarity.mapping_curves(cifar100, "authors")[0].s_min != exponential[0].s_min
+    assert similarity_plot.mapping_curves(cifar100, "authors")[0].s_min != exponential[0].s_min
 
 
 # Frame
@@ -107,15 +107,15 @@ def test_mapping_curves_follow_the_formula(cifar100):
 
 
 def test_bars_have_the_interval_of_the_table():
-    assert severity.mistake_shares([0, 0, 0], 100.0).tolist() == [0.0, 0.0]
-    means, half_widths = source.over_runs([[10.0, 1.0], [20.0, 1.0]], ddof=1)
+    assert severity_plot.mistake_shares([0, 0, 0], 100.0).tolist() == [0.0, 0.0]
+    means, half_widths = figure_data.over_runs([[10.0, 1.0], [20.0, 1.0]], ddof=1)
     assert means.tolist() == [15.0, 1.0]
     assert half_widths.tolist() == pytest.approx([12.7062 * 5.0, 0.0], rel=1e-5)
-    assert np.isnan(source.over_runs([[10.0]], ddof=1)[1]).all()
+    assert np.isnan(figure_data.over_runs([[10.0]], ddof=1)[1]).all()
 
 
 def test_shares_of_the_published_runs_add_up_to_the_mistakes():
-    drawing = severity.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
+    drawing = severity_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
     for axes, titles in zip(panels, (4, 14), strict=True):
@@ -134,10 +134,10 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
 def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
     failed = replace(row("failed", n=0), metrics=dict.fromkeys(METRICS, Cell(None, None)))
     rows = [row("good"), replace(row("lucky", severity=0.5), lacking=[2]), row("perfect", severity=None), failed]
-    drawing = tradeoff.draw(Request("shapes", board=Board("shapes", "paper", "height", rows)))
+    drawing = tradeoff_plot.draw(Request("shapes", board=Board("shapes", "paper", "height", rows)))
     axes = drawing.figure.axes[0]
     assert axes.patches[0].get_x() == rows[0].metrics["mistake_severity"].mean
-    assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff.FAINT]
+    assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff_plot.FAINT]
     assert sorted(text.get_text() for text in axes.texts) == ["good, type-I", "lucky, type-I"]
     said = {"lucky, type-I: lacks seed 2; not ranked", "failed, type-I: 0 of 3 runs are finished"}
     assert said | {"not shown: perfect, type-I: no mistakes, so no severity"} <= set(drawing.remarks)
@@ -148,11 +148,11 @@ def test_the_band_holds_exactly_the_competitive_rows_and_labels_do_not_cover_eac
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     board = Board.paper(dataset)
-    low, high = tradeoff.competitive_band(board.rows)
+    low, high = tradeoff_plot.competitive_band(board.rows)
     severities = [row.metrics["mistake_severity"].mean for row in board.rows]
     assert [low <= severity < high for severity in severities] == [row.competitive for row in board.rows]
     with style.house_style():
-        figure = tradeoff.draw(Request(dataset, board=board)).figure
+        figure = tradeoff_plot.draw(Request(dataset, board=board)).figure
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         texts = figure.axes[0].texts
@@ -161,8 +161,8 @@ def test_the_band_holds_exactly_the_competitive_rows_and_labels_do_not_cover_eac
     assert len(figure.axes[0].containers) == 9
     assert sorted(text.get_text() for text in texts) == sorted(f"{row.title}, {row.type}" for row in board.rows)
     for i, box in enumerate(boxes):
-        assert tradeoff.overlap(box, room) == pytest.approx((box[2] - box[0]) * (box[3] - box[1]))
-        assert all(tradeoff.overlap(box, other) == 0.0 for other in boxes[:i])
+        assert tradeoff_plot.overlap(box, room) == pytest.approx((box[2] - box[0]) * (box[3] - box[1]))
+        assert all(tradeoff_plot.overlap(box, other) == 0.0 for other in boxes[:i])
 
 
 # Confusion
@@ -195,12 +195,12 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
     paths = {f"c{i}": (f"g{i % 7}", f"g{i % 7}h{i % 21}", f"c{i}") for i in range(num_classes)}
     hierarchy = Hierarchy.from_paths(paths)
     run, spec = fake_run(tmp_path, hierarchy)
-    monkeypatch.setattr(confusion, "require_tree", lambda *a: source.Tree(hierarchy, tuple(paths.values())))
+    monkeypatch.setattr(confusion_plot, "require_tree", lambda *a: figure_data.Tree(hierarchy, tuple(paths.values())))
     with style.house_style():
-        figure = confusion.draw(of_runs("shapes", tmp_path, run=run.folder.name[:6])).figure
+        figure = confusion_plot.draw(of_runs("shapes", tmp_path, run=run.folder.name[:6])).figure
         style.write_figure(figure, tmp_path / "a.svg")
     shown = np.ma.filled(figure.axes[1].images[0].get_array(), 0)
-    order = tree.class_order(hierarchy)
+    order = tree_drawing.class_order(hierarchy)
     scores, targets = predictions_of(run)
     expected = np.zeros((num_classes, num_classes))
     np.add.at(expected, (targets, scores.argmax(axis=1)), 1)
@@ -214,10 +214,10 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
 def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
     for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
-        found = confusion.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
+        found = confusion_plot.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
         assert (found.job, found.folder) == (spec, run.folder)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec = confusion.requested_run(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
+        spec = confusion_plot.requested_run(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     for request, problem in (
         (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),
@@ -229,14 +229,14 @@ def test_choosing_a_run(tmp_path, small):
         ),
     ):
         with pytest.raises(UserError, match=problem):
-            confusion.draw(request)
+            confusion_plot.draw(request)
 
 
 # Curves
 
 
 def test_curves_of_the_published_runs():
-    drawing = curves.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
+    drawing = curves_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 12, 12, 12]
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
@@ -251,10 +251,10 @@ def test_curves_of_the_published_runs():
 @pytest.mark.parametrize(
     ("kind", "request_"),
     [
-        (similarity, Request("cifar100")),
-        (frame, Request("cifar100")),
-        (tradeoff, Request("fgvc", board=Board.paper("fgvc"))),
-        (curves, of_runs("tiny-imagenet-frozen", PUBLISHED)),
+        (similarity_plot, Request("cifar100")),
+        (frame_plot, Request("cifar100")),
+        (tradeoff_plot, Request("fgvc", board=Board.paper("fgvc"))),
+        (curves_plot, of_runs("tiny-imagenet-frozen", PUBLISHED)),
     ],
 )
 def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
@@ -270,8 +270,8 @@ def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
 def test_no_finished_run_and_damaged_records_are_named(tmp_path, small):
     run, _ = fake_run(tmp_path, small)
     with pytest.raises(UserError, match="no mistakes_by_distance"):
-        severity.draw(of_runs("shapes", tmp_path))
+        severity_plot.draw(of_runs("shapes", tmp_path))
     run.set_status("running")
-    for kind in (severity, curves, tradeoff):
+    for kind in (severity_plot, curves_plot, tradeoff_plot):
         with pytest.raises(UserError, match=r"no run of shapes in .* is finished yet"):
             kind.draw(of_runs("shapes", tmp_path))

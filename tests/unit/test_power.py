@@ -10,7 +10,7 @@ import scipy.stats
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.paired import difference, values_by_seed
-from hierbench.leaderboard.power import (
+from hierbench.leaderboard.power_analysis import (
     MOST_SEEDS,
     Effect,
     compute_power,
@@ -20,7 +20,7 @@ from hierbench.leaderboard.power import (
     seeds_needed,
 )
 from hierbench.leaderboard.statistics import summarise
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 
 
 def by_integration(effect, n, level=0.05):

@@ -13,10 +13,17 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import find_column
 from hierbench.leaderboard.group_sequential import LEVEL, conclusion, crossing, look_at, make_design
 from hierbench.leaderboard.paired import difference, holm
-from hierbench.leaderboard.power import Effect, compute_power, effect_of_values, effects_between, plan, seeds_needed
+from hierbench.leaderboard.power_analysis import (
+    Effect,
+    compute_power,
+    effect_of_values,
+    effects_between,
+    plan,
+    seeds_needed,
+)
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.metrics import compute_metrics, hops, known_metrics, selective
-from hierbench.metrics import registry as registry_module
+from hierbench.metrics import metric_table as registry_module
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 STATISTICS, SEEDS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "seeds", "metrics"))

@@ -16,8 +16,8 @@ from hierbench.runs.compact import FILE, read_compact, read_targets
 from hierbench.runs.store import Store
 from hierbench.sharing import pictures, place
 from hierbench.sharing.place import PICTURES
-from hierbench.sharing.publish import publish
-from hierbench.sharing.verification.verify import verify
+from hierbench.sharing.publication import publish
+from hierbench.sharing.verification.verification import verify
 from hierbench.utils.errors import UserError
 from tests.run_files import predictions_of, spec_of
 
@@ -207,7 +207,7 @@ import os, sys
 from pathlib import Path
 from hierbench.config.options import Place
 from hierbench.sharing import pictures, place
-from hierbench.sharing.publish import publish
+from hierbench.sharing.publication import publish
 runs, folder, data, at = sys.argv[1:]
 sys.dont_write_bytecode = True
 pictures.draw_all = lambda *_: []

@@ -13,7 +13,7 @@ from hierbench import Method
 from hierbench.api.registry import find_method
 from hierbench.methods.crm import CRM
 from hierbench.methods.haframe import HAFrame
-from hierbench.python.methods import method_options
+from hierbench.python.method_classes import method_options
 from hierbench.utils.errors import UserError
 
 IMPORTS = (

@@ -13,11 +13,11 @@ from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ranking import marked, rank, table_seeds
 from hierbench.leaderboard.statistics import METRICS, Row, pareto_front, summarise
-from hierbench.leaderboard.tables.board import board_table
-from hierbench.runs.reading import read_records
+from hierbench.leaderboard.tables.board_table import board_table
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.sharing.site.pages import best_rows
-from hierbench.sharing.verification.checked import checked_board
+from hierbench.sharing.verification.checked_board import checked_board
 from tests.mistake_runs import without
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"

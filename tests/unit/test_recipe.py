@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench.config.recipe import Recipe, load_recipe, parse_recipe, recipe_names
-from hierbench.config.tuned import Tuned, read_tuned, write_tuned
+from hierbench.config.tuned_values import Tuned, read_tuned, write_tuned
 from hierbench.utils.errors import UserError
 
 PAPER = {  # dataset: backbone, batch, alpha, gamma (section 4 of the paper)

@@ -13,10 +13,10 @@ import pytest
 
 from hierbench.config.options import Options
 from hierbench.execution.plan import make_plan
-from hierbench.leaderboard.asked import choose
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.request_choice import choose
 from hierbench.runs import requests
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.requests import (
     asked_options,
     extend_request,

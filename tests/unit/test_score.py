@@ -11,8 +11,8 @@ from hierbench import Hierarchy, evaluate
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import contributions
 from hierbench.studies.scoring.predictions import read_predictions
-from hierbench.studies.scoring.report import Report
-from hierbench.studies.scoring.score import rank, score
+from hierbench.studies.scoring.score_report import Report
+from hierbench.studies.scoring.scores import rank, score
 from hierbench.utils.errors import UserError
 
 PATHS = {

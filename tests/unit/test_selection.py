@@ -9,15 +9,15 @@ import torch
 
 from hierbench import Hierarchy
 from hierbench.config.options import folder_options
-from hierbench.figures.mistakes import page
+from hierbench.figures.mistakes import mistakes_page
 from hierbench.figures.mistakes.pair import choose, read_pair
-from hierbench.figures.plots import levels, operating, style
-from hierbench.figures.plots.source import COVERAGES, level_names, risk_over_coverage
+from hierbench.figures.plots import levels_plot, operating_plot, style
+from hierbench.figures.plots.figure_data import COVERAGES, level_names, risk_over_coverage
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.metrics.selective import operating_curve
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from tests.mistake_runs import PATHS as PATHS_OF_CLASSES
@@ -69,7 +69,7 @@ def drawn(kind, work, path):
     return drawing.figure
 
 
-@pytest.mark.parametrize("kind", [operating, levels])
+@pytest.mark.parametrize("kind", [operating_plot, levels_plot])
 def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
     for name in ("a.svg", "b.svg"):
         figure = drawn(kind, work, tmp_path / name)
@@ -78,7 +78,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
     store = Store(work / "runs")
     run = named_run("haframe", Board.of("shapes", read_records(store.root)))
     given = evidence_of(*map(torch.from_numpy, predictions_of(run)))
-    if kind is operating:
+    if kind is operating_plot:
         first, second = figure.axes
         assert [axes.get_title(loc="left") for axes in figure.axes] == ["type-I", "type-II"]
         names = [text.get_text().split(":")[0] for text in first.get_legend().get_texts()]
@@ -93,7 +93,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
     assert labels == ["1\n2 nodes", "2\n4 nodes", "3\n6 nodes"]
 
 
-@pytest.mark.parametrize("kind", [operating, levels])
+@pytest.mark.parametrize("kind", [operating_plot, levels_plot])
 def test_records_without_predictions(tmp_path, kind):
     with style.house_style(), pytest.raises(UserError, match="have no predictions"):
         kind.draw(of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path))
@@ -103,8 +103,8 @@ def test_the_mistakes_page_draws_both(work):
     store = Store(work / "runs")
     a, b = (named_run(name, Board.of("shapes", read_records(store.root))) for name in ("ce", "haframe"))
     pair = read_pair(a, b, work / "data", read_records(store.root))
-    text = page.render(pair, choose(pair.heights, pair.between, pair.confidence, 0))
-    plot, ticks = page.PLOT, page.risk_ticks(pair.sides)
+    text = mistakes_page.render(pair, choose(pair.heights, pair.between, pair.confidence, 0))
+    plot, ticks = mistakes_page.PLOT, mistakes_page.risk_ticks(pair.sides)
     assert ticks[0] == 0.0 and ticks[-1] >= max(side.risk.max() for side in pair.sides) > ticks[-2]
     lines = re.findall(r'<polyline class="([ab])" points="([^"]+)"', text)
     assert [name for name, _ in lines] == ["a", "b"]

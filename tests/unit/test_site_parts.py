@@ -9,7 +9,7 @@ import pytest
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, find_column
-from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.runs.findings import Report
 from hierbench.runs.further_metrics import FILE, values_content

@@ -4,8 +4,8 @@ import html
 import re
 from pathlib import Path
 
-from hierbench.sharing.site.methods import about_method, highlighted
-from hierbench.sharing.site.names import Slugs, block, clean, make_slug
+from hierbench.sharing.site.file_names import Slugs, block, clean, make_slug
+from hierbench.sharing.site.method_pages import about_method, highlighted
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.printed import paper_datasets
+from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, summarise
 
 CAPTIONS = {

@@ -12,23 +12,23 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hierbench.leaderboard.ablation import ablation_from_paper, ablation_table, with_best_means
+from hierbench.leaderboard.ablation_table import ablation_from_paper, ablation_table, with_best_means
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, find_column
 from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import FORMATS, html, render, terminal
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.ledger import build_ledger, ledger_table
-from hierbench.leaderboard.power import effects_between, plan
+from hierbench.leaderboard.power_analysis import effects_between, plan
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import ARROWS, CHECK, CROSS, Flag, Interval, Line, Number, Table, Text
-from hierbench.leaderboard.tables.board import BOLD, STAR, board_table
-from hierbench.leaderboard.tables.differences import differences_table
-from hierbench.leaderboard.tables.power import power_table
-from hierbench.runs.reading import read_records
+from hierbench.leaderboard.tables.board_table import BOLD, STAR, board_table
+from hierbench.leaderboard.tables.differences_table import differences_table
+from hierbench.leaderboard.tables.power_table import power_table
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from hierbench.studies.scoring.report import Report, report_table
-from hierbench.studies.scoring.score import Result
+from hierbench.studies.scoring.score_report import Report, report_table
+from hierbench.studies.scoring.scores import Result
 from hierbench.utils.errors import UserError
 from tests.pages import typeset
 

@@ -9,7 +9,7 @@ import pytest
 
 from hierbench.runs.findings import TARGETS_ALONE
 from hierbench.sharing import pictures
-from hierbench.sharing.verification.verify import verify
+from hierbench.sharing.verification.verification import verify
 from tests.tamperings import TAMPERINGS, Folder
 
 ON = ("--dataset", "shapes")

@@ -10,8 +10,8 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.data.datasets import inat19, shapes, tieredimagenet_h
 from hierbench.data.datasets.split_lists import read_lists
 from hierbench.data.loader import evaluated_rows
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges, shipped_paths
-from hierbench.hierarchy.tree import Hierarchy
 from hierbench.runs.compact import digest_of_targets
 from hierbench.runs.record import Record
 from hierbench.runs.run_check import RunCheck

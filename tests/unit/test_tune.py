@@ -6,16 +6,16 @@ from optuna.trial import TrialState
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.config.tuned import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
+from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
 from hierbench.data.prepared import Prepared
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.execution.scheduler import run_plan
 from hierbench.leaderboard.board import Board
-from hierbench.runs.reading import read_records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from hierbench.studies.tuning.study import Record, Search, Space, Target, search_space
-from hierbench.studies.tuning.tune import winner
+from hierbench.studies.tuning.search import Record, Search, Space, Target, search_space
+from hierbench.studies.tuning.tuning_study import winner
 from hierbench.utils.errors import UserError
 from tests.run_files import history_of, metrics_of
 
@@ -207,9 +207,9 @@ TUNED = Tuned(
 
 
 def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
-    from hierbench.config import tuned
+    from hierbench.config import tuned_values
 
-    monkeypatch.setattr(tuned.resources, "files", lambda package: tmp_path / "package")
+    monkeypatch.setattr(tuned_values.resources, "files", lambda package: tmp_path / "package")
     shipped = {("paper", name, "type-II"): TUNED for name in ("haframe", "other")}
     write_tuned(tmp_path / "package/tuned/shapes.toml", shipped)
     assert find_tuned(tmp_path / "runs", "shapes") == shipped

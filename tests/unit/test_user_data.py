@@ -14,12 +14,12 @@ import torch
 
 from hierbench import Hierarchy
 from hierbench.config.recipe import load_protocols, load_recipe, recipe_names
-from hierbench.config.source import Splits
+from hierbench.config.recipe_source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
 from hierbench.data.user.listing import divide, sizes
-from hierbench.data.user.opening import open_source, read_tree
 from hierbench.data.user.photographs import Photograph
+from hierbench.data.user.user_dataset import open_source, read_tree
 from hierbench.training.trainer import epoch_order
 from hierbench.utils.errors import UserError
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hierbench.config.recipe import load_recipe
-from hierbench.config.source import SourceSection
+from hierbench.config.recipe_source import SourceSection
 from hierbench.data import feature_split
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepare import prepare

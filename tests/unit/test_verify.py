@@ -12,11 +12,11 @@ from hierbench.config.recipe import image_dataset
 from hierbench.runs.compact import FILE, write_compact, write_targets
 from hierbench.runs.findings import CAVEAT, TARGETS_ALONE, TARGETS_KNOWN
 from hierbench.runs.further_metrics import values_content
-from hierbench.runs.reading import read_record, read_records
+from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.requests import record_request
 from hierbench.runs.store import Run, Store
 from hierbench.sharing.verification.cross_checks import shipped_targets
-from hierbench.sharing.verification.verify import verify
+from hierbench.sharing.verification.verification import verify
 from hierbench.studies.reproduction.retraining import compare_runs
 from tests.run_files import digest_of, metrics_of, predictions_of, spec_of
 from tests.tamperings import Folder, edit, predict, reseal, respecify

@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hierbench.config.source import SourceSection, Splits
+from hierbench.config.recipe_source import SourceSection, Splits
 from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError, nearest, unknown_name

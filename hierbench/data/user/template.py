@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from hierbench.config.overrides import toml_text
 from hierbench.config.recipe import parse_recipe, recipe_names
+from hierbench.config.recipe_source import check_name
 from hierbench.config.sections import Expected
-from hierbench.config.source import check_name
 from hierbench.data.image import UnreadableImageError
-from hierbench.data.missing import NAMED, unreadable_images
+from hierbench.data.missing_images import NAMED, unreadable_images
 from hierbench.data.source import Source
 from hierbench.data.user.listing import guess_splits
-from hierbench.data.user.opening import dataset_sizes, open_source
+from hierbench.data.user.user_dataset import dataset_sizes, open_source
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.processes import num_cores

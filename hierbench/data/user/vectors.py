@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from hierbench.data.source import Labels, Piece, Source, Vectors
 from hierbench.data.user.photographs import GoneError
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.names import class_indices
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.class_names import class_indices
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.arrays import NUMBERS, TEXT, map_array, read_arrays, release
 from hierbench.utils.errors import UserError
 

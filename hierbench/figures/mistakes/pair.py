@@ -13,11 +13,11 @@ import numpy as np
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find_for_spec, how_to_prepare
-from hierbench.figures.plots.source import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
-from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.figures.plots.figure_data import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.metrics import compute_metrics, evaluate
-from hierbench.runs.evidence import read_evidence
 from hierbench.runs.record import Record, Records
+from hierbench.runs.run_evidence import read_evidence
 from hierbench.utils.errors import UserError
 
 
@@ -27,7 +27,7 @@ class Side(NamedTuple):
     Attributes:
         metrics: of `hierbench.metrics.evaluate`.
         levels: [2, L] accuracy in per cent, of the class ranked first and of lifted probabilities.
-        risk: of the climbing rule at `hierbench.figures.plots.source.COVERAGES`.
+        risk: of the climbing rule at `hierbench.figures.plots.figure_data.COVERAGES`.
         area: under the climbing rule's operating curve, hAURC.
     """
 
@@ -51,7 +51,7 @@ class Pair:
     sides: tuple[Side, Side]
     predicted: IntArray  # [2, N] the class that each ranks first
     heights: IntArray  # [2, N] its distance from the target, 0 where it is right
-    confidence: Floats  # [2, N] its probability, see `hierbench.runs.evidence`
+    confidence: Floats  # [2, N] its probability, see `hierbench.runs.run_evidence`
     between: IntArray  # [N] distance between the two predictions
 
     def counts(self) -> IntArray:

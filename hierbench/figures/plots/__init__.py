@@ -1,11 +1,7 @@
-"""Figures, one file per kind of `hierbench plot`: its name is the kind's, its `draw(request)` returns a `Drawing`.
-
-`style`, `source` and `tree` are what the kinds share. Nothing here needs a display.
-"""
+"""Figures, a file KIND_plot.py per kind of `hierbench plot`: its `draw(request)` returns a `Drawing`."""
 
 from pathlib import Path
 
-SHARED = {"__init__", "source", "style", "tree"}
-FILES = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.py")) if file.stem not in SHARED}
+FILES = {file.stem.removesuffix("_plot"): file for file in sorted(Path(__file__).parent.glob("*_plot.py"))}
 # {kind: its docstring's first line}, read from the text: an import would load matplotlib for `hierbench --help`.
 KINDS = {kind: file.read_text(encoding="utf-8").split('"""')[1].splitlines()[0] for kind, file in FILES.items()}

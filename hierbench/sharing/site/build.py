@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hierbench.sharing.place import replaced
-from hierbench.sharing.received import Received
+from hierbench.sharing.received_files import Received
 from hierbench.sharing.site.content import Table, find_tables, read_table
-from hierbench.sharing.site.methods import Methods
-from hierbench.sharing.site.names import Slugs
+from hierbench.sharing.site.file_names import Slugs
+from hierbench.sharing.site.method_pages import Methods
 from hierbench.sharing.site.pages import TablePage, Writer, write_index, write_method
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_title
-from hierbench.config.source import is_dataset_file
+from hierbench.config.recipe_source import is_dataset_file
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
-from hierbench.leaderboard.measured import with_columns
+from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import Finding, Report, shown_state
-from hierbench.runs.reading import read_records
 from hierbench.runs.record import Record
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.state import State, weakest
-from hierbench.sharing.verification.checked import checked_board, checked_records
-from hierbench.sharing.verification.tables import GivenTable, parse_protocol, values_are_kept
+from hierbench.sharing.verification.checked_board import checked_board, checked_records
+from hierbench.sharing.verification.published_tables import GivenTable, parse_protocol, values_are_kept
 from hierbench.utils.errors import UserError
 
 NOT_OF_IT = "its spec cannot be read, or is of another dataset"

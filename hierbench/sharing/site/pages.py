@@ -14,29 +14,29 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hierbench.figures.plots import overview, style
+from hierbench.figures.plots import overview_plot, style
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.formats import html, render
-from hierbench.leaderboard.overview import Seen, overview_table, read_claims
+from hierbench.leaderboard.overview_table import Seen, overview_table, read_claims
 from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Text
 from hierbench.leaderboard.table import Table as Sheet
-from hierbench.leaderboard.tables.board import BOLD, STAR, make_cell
-from hierbench.leaderboard.tables.board import seeds as seeds_of
+from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
+from hierbench.leaderboard.tables.board_table import seeds as seeds_of
 from hierbench.runs import compact, further_metrics, requests
 from hierbench.runs.findings import CAVEAT
 from hierbench.runs.method_files import FOLDER, PYTHON
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import RECORDS
-from hierbench.sharing.page import table_commands
 from hierbench.sharing.pictures import draw_one
 from hierbench.sharing.place import SUFFIXES
 from hierbench.sharing.site.content import Table
-from hierbench.sharing.site.methods import Method, Methods, highlighted
-from hierbench.sharing.site.names import block, clean, short_name
+from hierbench.sharing.site.file_names import block, clean, short_name
+from hierbench.sharing.site.method_pages import Method, Methods, highlighted
+from hierbench.sharing.table_page import table_commands
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
@@ -227,7 +227,7 @@ def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Me
         across = shown(replace(overview_table(boards, OVERVIEW.name, read_claims()), title="What holds across tables"))
         picture = "overview.svg"
         with style.house_style():
-            style.write_figure(overview.draw([Seen.of(board) for board in boards], OVERVIEW), writer.add(picture))
+            style.write_figure(overview_plot.draw([Seen.of(board) for board in boards], OVERVIEW), writer.add(picture))
     writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from hierbench.api.registry import InstalledMethods
 from hierbench.config.recipe import image_dataset
 from hierbench.config.spec import DatasetSpec
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
-from hierbench.metrics.registry import compute_metrics, follows_from_ranks
-from hierbench.runs.evidence import Trees, evidence_of_ranks, read_evidence
+from hierbench.metrics.metric_table import compute_metrics, follows_from_ranks
 from hierbench.runs.findings import Finding
 from hierbench.runs.further_metrics import FILE, published_values
-from hierbench.runs.reading import read_records
 from hierbench.runs.record import Records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.run_check import RunCheck
+from hierbench.runs.run_evidence import Trees, evidence_of_ranks, read_evidence
 from hierbench.sharing.published_tree import shipped_tree, tree_beside
 from hierbench.sharing.verification.cross_checks import check_copies, check_reranked, check_targets, shipped_trees
 from hierbench.sharing.verification.method_checks import check_method
@@ -107,7 +107,7 @@ def _check_further(
     """Compute metrics kept with a run again, those that are `names` for or all, and reject the run if one differs.
 
     Of compact predictions these are the metrics that follow from `ranks`; the others are claimed, as
-    `hierbench.leaderboard.measured.claimed_in` says.
+    `hierbench.leaderboard.extra_columns.claimed_in` says.
     """
     if check.rejected or (ranks is None and not check.record.has_predictions):
         return

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find_for_spec
-from hierbench.hierarchy.tree import Hierarchy, IntArray
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
 from hierbench.runs import compact
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.record import Record
 from hierbench.runs.run_check import Facts, RunCheck
-from hierbench.runs.scored import make_scored
+from hierbench.runs.scored_record import make_scored
 from hierbench.runs.state import State
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError

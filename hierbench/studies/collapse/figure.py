@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.config.recipe import Recipe
 from hierbench.figures.plots.style import BLUE, LIGHT, SINGLE, VERMILION, new_figure, plain
-from hierbench.studies.collapse.curves import FRAMES, Curve, mean_line
+from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, mean_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from hierbench.config.sections import Collapse
 from hierbench.data.loader import Split
-from hierbench.hierarchy.tree import Hierarchy
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models import Classifier
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.studies.collapse import metrics
-from hierbench.studies.collapse.curves import Curve, Frame, Point
+from hierbench.studies.collapse.collapse_curves import Curve, Frame, Point
 from hierbench.studies.collapse.metrics import Deviation, Form
 from hierbench.training.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
 from hierbench.training.step import new_classifier

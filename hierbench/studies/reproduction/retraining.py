@@ -20,8 +20,8 @@ from hierbench.leaderboard.row_checks import same_environment
 from hierbench.models.weights import find_weights
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.job import Job
-from hierbench.runs.reading import read_record
 from hierbench.runs.record import Record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
 from hierbench.utils.console import Meter

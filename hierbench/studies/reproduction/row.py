@@ -12,25 +12,25 @@ from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Options, Place
 from hierbench.config.overrides import flatten, format_override, methods_set
 from hierbench.config.recipe import load_recipe, recipe_names
+from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import FEATURE_TYPES
-from hierbench.config.source import is_dataset_file
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked
 from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.changes import different_keys
 from hierbench.leaderboard.columns import PAPER, find_column, further
-from hierbench.leaderboard.measured import counted_runs
-from hierbench.leaderboard.opening import open_board
+from hierbench.leaderboard.extra_columns import counted_runs
+from hierbench.leaderboard.open_board import open_board
 from hierbench.leaderboard.paired import named_rows
-from hierbench.leaderboard.scored import is_scored_row
+from hierbench.leaderboard.scored_rows import is_scored_row
 from hierbench.leaderboard.statistics import Row
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
 from hierbench.runs.method_files import kept_source
 from hierbench.runs.mlflow_mirror import Mirror
-from hierbench.runs.reading import read_record, read_records
 from hierbench.runs.record import Record, Records
+from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.requests import Request
 from hierbench.studies.comparison import Comparison
 from hierbench.studies.reproduction.retraining import Repetition, compare_runs, recorded_threads

@@ -13,7 +13,7 @@ import numpy as np
 
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.tree import IntArray
+from hierbench.hierarchy.label_tree import IntArray
 from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.names import class_indices, in_order_of_tree
-from hierbench.hierarchy.tree import Hierarchy, IntArray
-from hierbench.studies.scoring.names import find_role
+from hierbench.hierarchy.class_names import class_indices, in_order_of_tree
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.studies.scoring.column_roles import find_role
 from hierbench.utils.arrays import map_array, read_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
@@ -130,7 +130,7 @@ def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
     """Return what a file holds; the names of arrays are ours, or those that Hugging Face's `predict` gives."""
     kind = path.suffix.lower()
     if kind in TABLES:
-        from hierbench.studies.scoring.tables import read_table  # with pandas, which arrays do without
+        from hierbench.studies.scoring.table_files import read_table  # with pandas, which arrays do without
 
         return read_table(path, tree, only_targets=only_targets)
     if kind == ".npy":

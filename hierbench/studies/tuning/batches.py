@@ -7,10 +7,10 @@ from optuna.trial import Trial, TrialState
 
 from hierbench.execution.session import Execution
 from hierbench.runs.job import Job
-from hierbench.runs.reading import read_record
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.requests import Request, extend_request
-from hierbench.studies.tuning.study import OBJECTIVE, Record, Search, Target
+from hierbench.studies.tuning.search import OBJECTIVE, Record, Search, Target
 
 
 class Batches:

@@ -1,0 +1,47 @@
+"""The options that several commands share; those of commands that train are in `hierbench.config.options`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer.models import OptionInfo
+
+from hierbench.config.completion import complete_dataset, complete_last
+from hierbench.leaderboard.formats import Format
+
+
+def complete_metrics(incomplete: str) -> list[str]:
+    """Complete the last of several metrics, separated by commas, each with a + if the first has one."""
+    from hierbench.metrics.metric_table import known_metrics
+
+    sign = "+" if incomplete.startswith("+") else ""
+    return complete_last(incomplete, [f"{sign}{name}" for name in known_metrics()])
+
+
+def dataset_option(help: str) -> OptionInfo:
+    """Return --dataset of a command that can do without, or says more of it."""
+    option: OptionInfo = typer.Option("--dataset", help=help, autocompletion=complete_dataset)
+    return option
+
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OutputOption = Annotated[Path | None, "Write to this file instead of standard output."]
+MetricsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        help="Columns, separated by commas, as in hf_macro,ece; with + before each they are added to the paper's.",
+        autocompletion=complete_metrics,
+    ),
+]
+NumbersOption = Annotated[Literal["runs", "paper"], "Those of our runs, or of the published table."]
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What every command takes that shows a table."""
+
+    format_: Annotated[Format | None, "Format of the table."] = None
+    as_json: JsonOption = False
+    output: OutputOption = None

@@ -1,0 +1,303 @@
+"""From a user's recipe, images or features, and tree to a source to prepare; whether what is prepared is current."""
+
+import csv
+import io
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hierbench.config.recipe import Recipe, recipe_names
+from hierbench.config.sections import Expected
+from hierbench.config.spec import json_digest
+from hierbench.data.image import LARGEST_IMAGE, Images, UnreadableImageError, center_crop, decode, decode_file
+from hierbench.data.prepared import Prepared
+from hierbench.data.source import Piece, Source, shipped_paths
+from hierbench.data.user.listing import (
+    SEPARATORS,
+    SHOWN,
+    divide,
+    imbalance,
+    list_images,
+)
+from hierbench.data.user.photographs import GoneError, Listing, Photograph
+from hierbench.data.user.vectors import class_names, read_vectors, vectors_source
+from hierbench.data.writer import SPLITS
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges, shipped_names
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import parse_json_object, read_given, read_text
+
+Announce = Callable[[str], None]
+Paths = dict[str, tuple[str, ...]]  # {class: (coarsest, ..., class)}, in target order
+IDS = "is the first column an id? then remove it"
+
+
+def open_source(recipe: Recipe) -> Source:
+    """Read the listing and the tree of a user's dataset, and divide its images; features are divided already.
+
+    Raises:
+        UserError: images and tree do not fit, or there is a mistake in either.
+    """
+    section, size = recipe.source, recipe.expected.image_size
+    assert section is not None, recipe.dataset
+    if section.features:
+        return _open_features(recipe, Path(section.features), section.tree)
+    assert size is not None, recipe.dataset
+    (paths, kind), listing = read_tree(section.tree), list_images(section)
+    check_classes(listing.labels, paths, section.tree)
+    divided, remarks = divide(listing.photographs, list(paths), section.splits)
+    index = {label: i for i, label in enumerate(paths)}
+    labels = {
+        split: np.array([index[image.label] for image in images], dtype=np.int64) for split, images in divided.items()
+    }
+    crop = partial(center_crop, size=size) if section.resize == "center-crop" else None
+
+    def pieces() -> Iterator[Piece]:
+        for split, images in divided.items():
+            for row, image in enumerate(images):
+                if listing.read is not None:
+                    yield Piece(split, row, partial(_decode_read, listing.read, image, size, crop))
+                else:
+                    yield Piece(split, row, partial(decode_file, listing.root / image.name, size, crop, LARGEST_IMAGE))
+
+    counts = {label: 0 for label in paths}
+    for image in listing.photographs:
+        counts[image.label] += 1
+    lines = [*listing.remarks, _describe_tree(section.tree, kind, paths), imbalance(counts)]
+    lines += [line for line in [_difference(recipe, paths, labels)] if line]
+    state = source_state(recipe, listing)
+    return Source(
+        paths,
+        labels,
+        size,
+        pieces,
+        remarks=remarks,
+        identity=json_digest(state),
+        ids={split: [image.name for image in images] for split, images in divided.items()},
+        state=state,
+        messages=lines,
+    )
+
+
+def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
+    """Return features and their tree as a source; see `open_source`."""
+    (paths, kind), arrays = read_tree(tree), read_vectors(place)
+    names = class_names(arrays, list(paths), place)
+    check_classes(names, paths, tree, "features")
+    paths = {name: paths[name] for name in names}
+    state = source_state(recipe)
+    source = vectors_source(arrays, place, paths, identity=json_digest(state), state=state)
+    classes, num = source.paths, np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
+    source.messages.append(_describe_tree(tree, kind, paths))
+    source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
+    source.messages.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
+    return source
+
+
+def _describe_tree(tree: str, kind: str, paths: Paths) -> str:
+    levels = Hierarchy.from_paths(paths).level_sizes
+    sizes = f"{len(levels)} levels of {', '.join(f'{num:,}' for num in levels)} nodes"
+    return f"tree {Path(tree).name}: read as {kind}, {sizes}"
+
+
+def _decode_read(
+    read: Callable[[Photograph], bytes], image: Photograph, size: tuple[int, int], crop: Callable[[Any], Any] | None
+) -> Images:
+    """Read and decode an image that is no file."""
+    try:
+        content = read(image)
+    except (OSError, UnreadableImageError) as error:
+        raise UnreadableImageError(f"image {image.name} cannot be read ({error})") from None
+    return decode(content, image.name, size, crop)
+
+
+def dataset_sizes(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int] | None) -> Expected:
+    """Return a dataset's image size, levels and images per split."""
+    tree, splits = Hierarchy.from_paths(paths), {split: len(labels[split]) for split in SPLITS}
+    return Expected(image_size=image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
+
+
+def with_sizes(recipe: Recipe, prepared: Prepared | None) -> Recipe:
+    """Return a user's recipe with all sizes in [expected] as they are; any other recipe as it is."""
+    if recipe.source is None:
+        return recipe
+    if prepared is None:
+        source = open_source(recipe)
+        sizes = dataset_sizes(source.paths, source.labels, source.image_size)
+    else:
+        paths = {path[-1]: tuple(path) for path in prepared.meta["paths"]}
+        labels = {split: range(prepared.size(split)) for split in SPLITS}
+        sizes = dataset_sizes(paths, labels, recipe.expected.image_size)
+    return recipe.model_copy(update={"expected": sizes})
+
+
+def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
+    """Return digests of what the prepared arrays follow from: the section, and the tree and images it names.
+
+    Images, and files of features, stand for themselves by name, size and time; their folder may move. "content" is ""
+    where images or tree are gone.
+
+    Raises:
+        UserError: there is a mistake in the listing.
+    """
+    section = recipe.source
+    assert section is not None, recipe.dataset
+    if section.features:
+        state = {"asked": json_digest([Path(section.features).name, Path(section.tree).name]), "content": ""}
+        with suppress(OSError, GoneError):
+            place = Path(section.features)
+            files = sorted(place.glob("*.npy")) if place.is_dir() else [place]
+            rows = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+            state["content"] = json_digest([rows, tree_text(section.tree)])
+        return state
+    settings = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
+    state = {"asked": json_digest([*settings, recipe.expected.image_size]), "content": ""}
+    try:
+        listing = list_images(section) if listing is None else listing
+        listed = [
+            (photograph.name, photograph.label, photograph.split, photograph.size, photograph.time)
+            for photograph in listing.photographs
+        ]
+        return state | {"content": json_digest([listed, tree_text(section.tree)])}
+    except GoneError:
+        return state
+
+
+def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) -> Prepared | None:
+    """Return a user's prepared dataset if it is what the file says; None, with a line why, if it is to be made again.
+
+    Where images or tree are gone, what was prepared from them is used, with a line that says so.
+
+    Raises:
+        UserError: a mistake in the listing; or images or tree are gone, and the prepared form is of another section.
+    """
+    if prepared is None:
+        return None
+    name = recipe.data.dataset
+    state, recorded = source_state(recipe), prepared.meta.get("source")
+    if state == recorded:
+        return prepared
+    if state["content"]:
+        inputs = "features or tree" if recipe.model.given_features else "images, tree or splits"
+        announce(f"{name}: its {inputs} have changed since it was prepared; preparing it again")
+        return None
+    if not isinstance(recorded, dict) or recorded.get("asked") != state["asked"]:
+        open_source(recipe)  # says what is gone
+        raise UserError(f"{name} was prepared from something else; remove {prepared.folder}")
+    announce(f"note: the images or the tree of {name} are gone; using what was prepared, {prepared.digest[:12]}")
+    return prepared
+
+
+def _difference(recipe: Recipe, paths: Paths, labels: dict[str, Any]) -> str:
+    """Return where the sizes in the file are not those found, "" if they all are."""
+    sizes, expected = dataset_sizes(paths, labels, recipe.expected.image_size), recipe.expected
+    odd = [
+        f"{key} {getattr(sizes, key)} instead of {getattr(expected, key)}"
+        for key in Expected.model_fields
+        if key in expected.model_fields_set and getattr(sizes, key) != getattr(expected, key)
+    ]
+    return f"[expected] in the file differs from what is there: {', '.join(odd)}" if odd else ""
+
+
+def prepared_names(data_dir: Path) -> list[str]:
+    """Return the names of the users' datasets that are prepared in a folder."""
+    files = sorted((data_dir / "prepared").glob("[!.]*/meta.json"))
+    return [file.parent.name for file in files if file.parent.name not in recipe_names() and _is_users(file)]
+
+
+def _is_users(meta: Path) -> bool:
+    try:
+        return "source" in parse_json_object(read_text(meta, follow=True))
+    except (OSError, ValueError):
+        return False
+
+
+def tree_text(tree: str) -> str:
+    """Return a file's content, or the name of a shipped tree: what changes with the tree."""
+    if "/" not in tree:
+        return tree
+    if not Path(tree).exists():
+        raise GoneError(f"no tree {tree}")
+    return read_given(Path(tree), f"the tree {tree}", "utf-8-sig")
+
+
+def read_tree(tree: str) -> tuple[Paths, str]:
+    """Return the paths of a tree, given by its file or, for a shipped one, by name; and as what it was read.
+
+    Raises:
+        UserError: there is no such tree, or it is none; the error names the line or the node.
+    """
+    text = tree_text(tree)
+    if "/" not in tree:
+        if tree not in shipped_names():
+            raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench")
+        return shipped_paths(tree), "paths"
+    try:
+        if Path(tree).suffix.lower() == ".csv":
+            paths, kind = paths_from_csv(text, None)
+        else:
+            edges, kind = edges_from_lines(text), "edges"
+            Hierarchy.from_edges(edges)  # its errors say more
+            paths = dict(sorted(paths_from_edges(edges).items()))
+        Hierarchy.from_paths(paths)
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"the tree {tree}: {error}{_questions(text)}") from None
+    return paths, kind
+
+
+def _questions(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
+    """Return what explains that a tree's text cannot be read or does not fit, as questions, "" for nothing.
+
+    It is read with other separators and without its first column; `is_better` tells whether these paths fit better.
+    """
+    for separator, question in {",": "", **SEPARATORS}.items():
+        for ids in (False, True):
+            with suppress(ValueError, csv.Error):
+                rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if any(row)]
+                first = [row[0] for row in rows]
+                if max(map(len, rows)) < 2 + ids or (ids and len(set(first)) < len(first)):
+                    continue
+                changed = io.StringIO()
+                csv.writer(changed).writerows(row[ids:] for row in rows)
+                paths, _ = paths_from_csv(changed.getvalue(), None)
+                Hierarchy.from_paths(paths)
+                if is_better(paths):
+                    return "".join(f"; {question}" for question in (question, IDS * ids) if question)
+    return ""
+
+
+def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "images") -> None:
+    """Raise a UserError that names every class without a leaf in the tree and every leaf without a class."""
+    leaves, classes = set(paths), set(labels)
+    inner = {node for path in paths.values() for node in path[:-1]}
+    alike = {_plain(leaf): leaf for leaf in sorted(leaves - classes)}
+
+    def described(label: str) -> str:
+        if label in inner:
+            return f"{label!r} (an inner node, not a leaf)"
+        near = alike.get(_plain(label))
+        return repr(label) + (f" (the tree has {near!r})" if near else "")
+
+    problems = [
+        f"{singular if len(names) == 1 else f'{len(names):,} {many}'} {', '.join(names[:SHOWN])}"
+        + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+        for names, singular, many in (
+            ([described(label) for label in sorted(classes - leaves)], "no leaf for class", "classes without a leaf:"),
+            ([repr(leaf) for leaf in sorted(leaves - classes)], f"no {unit} for leaf", f"leaves without {unit}:"),
+        )
+        if names
+    ]
+    if problems:
+        misfits = len(leaves ^ classes)
+        questions = _questions(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
+        raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{questions}")
+
+
+def _plain(name: str) -> str:
+    """Return a name without what is easily mistaken: case, forms of the same letter, blanks and underscores."""
+    return unicodedata.normalize("NFKC", name).casefold().replace("_", " ").replace("-", " ").strip()

@@ -1,0 +1,105 @@
+"""Classes by name or index, resolved against a tree."""
+
+import re
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.utils.errors import UserError, nearest
+
+INTEGER = re.compile(r"[+-]?\d{1,18}(\.0*)?")
+
+
+def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
+    """Return class indices of numbers or names, in the shape given.
+
+    Args:
+        values: whole numbers from 0 to K - 1, whatever the type of the array, or names of classes.
+        tree: over the K classes.
+        name: what they are, which begins the error.
+
+    Raises:
+        UserError: one is no class; a name in another case is suggested.
+    """
+    array = np.asarray(values)
+    numbers = array.dtype.kind == "O" and all(map(_is_whole, array.flat))  # as a column of pandas may hold them
+    if array.dtype.kind in "OUS" and not numbers:
+        return _of_texts(array, tree, name)
+    if array.dtype.kind not in "iuf" and not numbers:
+        example = f"{array.ravel()[0]} is no class index: " if array.size else ""
+        raise UserError(f"{name}: {example}neither whole numbers nor names but {array.dtype}")
+    if array.dtype.kind == "f":
+        is_integer = np.isfinite(array) & (np.trunc(array) == array)
+        if not is_integer.all():
+            raise UserError(f"{name}: {array[~is_integer][0]} is no class index")
+    outside = (array < 0) | (array >= tree.num_classes)
+    if outside.any():
+        row = int(np.argwhere(outside)[0][0])
+        raise UserError(
+            f"{name}: {array[outside][0]} in row {row} is out of range, {int(outside.sum()):,} are; classes are "
+            f"0 to {tree.num_classes - 1}"
+        )
+    return array.astype(np.int64)
+
+
+def named_columns(values: Any) -> list[Any] | None:
+    """Return the labels of the columns of a data frame that says whose they are, None for everything else.
+
+    These are names, all texts, or the numbers from 0 in another order; columns with other labels are in the tree's.
+    """
+    if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
+        return None
+    labels = list(values.columns)
+    if all(isinstance(label, str) for label in labels):
+        return labels
+    numbers, numbered = list(range(len(labels))), all(map(_is_whole, labels))
+    return labels if numbered and labels != numbers and sorted(labels) == numbers else None
+
+
+def in_order_of_tree(scores: NDArray[Any], labels: Sequence[Any], tree: Hierarchy, name: str) -> NDArray[Any]:
+    """Return scores [N, K] with the columns in the tree's order.
+
+    Args:
+        scores: [N, K], a column for each label.
+        labels: K names or indices of the classes.
+        tree: over the K classes.
+        name: what the scores are, which begins the error.
+
+    Raises:
+        UserError: a label is no class, or a class has no column or two.
+    """
+    classes = set(tree.classes)
+    for label in labels:
+        if isinstance(label, str) and label not in classes and not INTEGER.fullmatch(label):
+            raise UserError(f"{name}: column {label[:80]!r} is no class{suggestion(label, tree)}")
+    columns = class_indices(labels, tree, f"{name}: columns")
+    count = np.bincount(columns, minlength=tree.num_classes)
+    if (count != 1).any():
+        odd = int(np.flatnonzero(count != 1)[0])
+        raise UserError(f"{name}: class {tree.classes[odd]!r} has {'two columns' if count[odd] else 'no column'}")
+    return scores[:, np.argsort(columns)]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str) -> IntArray:
+    texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in values.ravel()]
+    index = {name: position for position, name in enumerate(tree.classes)}
+    if all(text in index for text in set(texts)):
+        return np.array([index[text] for text in texts], dtype=np.int64).reshape(values.shape)
+    if all(INTEGER.fullmatch(text.strip()) for text in set(texts)):
+        return class_indices(np.array([int(float(text)) for text in texts]).reshape(values.shape), tree, name)
+    row, odd = next((row, text) for row, text in enumerate(texts) if text not in index)
+    raise UserError(f"{name}: {odd[:80]!r} in row {row * len(values) // len(texts)} is no class{suggestion(odd, tree)}")
+
+
+def suggestion(name: str, tree: Hierarchy) -> str:
+    """Return "; did you mean ...?" for a name that is no class, "" where none is near."""
+    meant = nearest(name, tree.classes)
+    return f" of the tree; did you mean {meant!r}?" if meant else " of the tree"

@@ -1,0 +1,280 @@
+"""Every metric, said once: name, title, direction, unit, formula, source, and how it is computed.
+
+The functions of `hierbench.metrics.functions`, `HierarchicalMetric` and the columns of tables follow from it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.computations import (
+    BITS,
+    FULL_PATH,
+    INCONSISTENT,
+    LIFTED_LEVELS,
+    MIN_DISTANCE,
+    ORDER,
+    ORDER_AT_K,
+    TOP_LEVELS,
+    Computation,
+    of_bins,
+    of_coverage,
+    of_distances,
+    of_paths,
+    sum_counts,
+)
+from hierbench.utils.errors import UserError, nearest, unknown_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hierbench.metrics.metric_inputs import Evidence
+
+RANKED = 20  # classes that compact predictions keep
+PAPER = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
+KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
+
+LIANG = "Liang & Davis, ICCV 2023, section 4"
+ILSVRC = "ILSVRC 2010, hierarchical cost of the best of k guesses"
+KOSMOPOULOS = "Kiritchenko et al., Canadian AI 2006; Kosmopoulos et al., DMKD 2015"
+CHANG = "Chang et al., CVPR 2021"
+VALMADRE = "Valmadre, NeurIPS 2022"
+PARK = "Park et al. (H-CAST), ICLR 2025"
+SANI = "Sani et al. (Hier-COS), CVPR 2026"
+GUO = "Guo et al., ICML 2017"
+GOREN = "Goren et al., NeurIPS 2024"
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    """A metric.
+
+    Attributes:
+        name: as given to `--metrics`; of a family with its parameter, "hierdist@20".
+        title: head of its column.
+        direction: which values are better.
+        unit: "%", "edges", "bits" or "" for a number between 0 and 1.
+        formula: in one line. N examples, target y, ranked classes c_1, c_2, ...; A(n): the nodes from below the root to
+            n; D: hierarchical distance; LCA: lowest common ancestor; p: probability; [..]: 1 if true, else 0.
+        source: citation.
+        computation: how it is computed.
+    """
+
+    name: str
+    title: str
+    direction: Literal["higher", "lower"]
+    unit: Literal["%", "edges", "bits", ""]
+    formula: str
+    source: str
+    computation: Computation
+
+    def compute(self, evidence: "Evidence") -> float:
+        """Return the value, NaN where it is undefined; several at once are cheaper by `compute_metrics`."""
+        return compute_metrics([self.name], evidence)[self.name]
+
+    @property
+    def parameter(self) -> int:
+        """Its k or level, 0 where it has none."""
+        return int(self.name.partition("@")[2] or 0)
+
+    def exists_on(self, hierarchy: Hierarchy) -> bool:
+        """Whether a tree has its level, or as many classes as its k."""
+        return self.parameter <= (hierarchy.num_levels if self.name.startswith("level_") else hierarchy.num_classes)
+
+    def compute_from(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> float:
+        """Return the metric of what it needs and of known targets [N]."""
+        counts = self.computation.counts(*needs, targets, hierarchy)
+        totals = sum_counts(counts).cpu().double() if self.computation.summed else counts
+        return float(self.computation.value(totals, self.parameter))
+
+
+# A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
+METRICS = (
+    MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG, of_distances("top1")),
+    MetricInfo(
+        "mistake_severity",
+        "Mistake severity",
+        "lower",
+        "edges",
+        "mean over mistakes of D(y, c_1)",
+        LIANG,
+        of_distances("mistake_severity"),
+    ),
+    MetricInfo(
+        "hierdist@k",
+        "HierDist@{}",
+        "lower",
+        "edges",
+        "mean of (D(y, c_1) + ... + D(y, c_k)) / k",
+        LIANG,
+        of_distances("hierdist@{}"),
+    ),
+    MetricInfo(
+        "min_distance@k", "MinDist@{}", "lower", "edges", "mean of min(D(y, c_1), ..., D(y, c_k))", ILSVRC, MIN_DISTANCE
+    ),
+    MetricInfo("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", CHANG, TOP_LEVELS),
+    MetricInfo(
+        "level_accuracy_lifted@l",
+        "Level {} accuracy (lifted)",
+        "higher",
+        "%",
+        "mean [argmax over nodes n of level l of the sum of p below n = A_l(y)]",
+        VALMADRE,
+        LIFTED_LEVELS,
+    ),
+    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, FULL_PATH),
+    MetricInfo("tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, INCONSISTENT),
+    MetricInfo(
+        "hp_micro", "hP micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(c_1)|", KOSMOPOULOS, of_paths("hp_micro")
+    ),
+    MetricInfo(
+        "hr_micro", "hR micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(y)|", KOSMOPOULOS, of_paths("hr_micro")
+    ),
+    MetricInfo(
+        "hf_micro",
+        "hF micro",
+        "higher",
+        "%",
+        "2 hP hR / (hP + hR), of the micro hP and hR",
+        KOSMOPOULOS,
+        of_paths("hf_micro"),
+    ),
+    MetricInfo(
+        "hp_macro", "hP macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(c_1)|", KOSMOPOULOS, of_paths("hp_macro")
+    ),
+    MetricInfo(
+        "hr_macro", "hR macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(y)|", KOSMOPOULOS, of_paths("hr_macro")
+    ),
+    MetricInfo(
+        "hf_macro",
+        "hF macro",
+        "higher",
+        "%",
+        "mean of 2 |A(c_1) & A(y)| / (|A(c_1)| + |A(y)|)",
+        KOSMOPOULOS,
+        of_paths("hf_macro"),
+    ),
+    MetricInfo(
+        "information_severity",
+        "Information severity",
+        "lower",
+        "bits",
+        "mean over mistakes of log2(classes below LCA(y, c_1))",
+        VALMADRE,
+        BITS,
+    ),
+    MetricInfo(
+        "hops@k",
+        "HOPS@{}",
+        "higher",
+        "%",
+        "mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1)",
+        SANI,
+        ORDER_AT_K,
+    ),
+    MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI, ORDER),
+    MetricInfo("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO, of_bins(0)),
+    MetricInfo("mce", "MCE", "lower", "%", "max over 15 bins of |accuracy - confidence|", GUO, of_bins(1)),
+    MetricInfo(
+        "haurc_climbing",
+        "hAURC (climbing)",
+        "lower",
+        "",
+        "area under risk over coverage: the lowest ancestor of c_1 with p >= theta",
+        GOREN,
+        of_coverage("climbing"),
+    ),
+    MetricInfo(
+        "haurc_selective",
+        "hAURC (selective)",
+        "lower",
+        "",
+        "the same with the root unless p(c_1) >= theta",
+        GOREN,
+        of_coverage("selective"),
+    ),
+)
+BY_NAME = {spec.name: spec for spec in METRICS}
+
+
+def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
+    """Return the names that a table can show, in the order of the documentation.
+
+    The families over k are listed at 1, 5 and 20, as far as there are as many classes; those over the levels at every
+    level. Without a tree, those over k are all listed, and those over the levels at level 1.
+    """
+    names = []
+    for spec in METRICS:
+        family, _, parameter = spec.name.partition("@")
+        most = 20 if hierarchy is None else hierarchy.num_classes
+        if parameter == "l":
+            numbers = range(1, 1 + (1 if hierarchy is None else hierarchy.num_levels))
+            names += [f"{family}@{level}" for level in numbers]
+        elif parameter:
+            ks = KS[1:] if family == "hops" else KS  # the best class alone has no order
+            names += [f"{family}@{k}" for k in ks if k <= most]
+        else:
+            names.append(spec.name)
+    return names
+
+
+def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
+    """Return the metric of a name, such as "ece" or "hierdist@20".
+
+    Args:
+        name: of a metric, or of a family with its parameter.
+        hierarchy: of the table, if known: then a level or k that it does not have is an error, too.
+
+    Raises:
+        UserError: there is none; the error suggests the nearest.
+    """
+    family, at, text = name.partition("@")
+    if name in BY_NAME and not at:
+        return BY_NAME[name]
+    for parameter in ("k", "l"):
+        spec = BY_NAME.get(f"{family}@{parameter}")
+        if spec and re.fullmatch(r"[1-9][0-9]{0,5}", text):
+            if hierarchy is not None:
+                classes, levels = hierarchy.num_classes, hierarchy.num_levels
+                most, has = (classes, f"{classes} classes") if parameter == "k" else (levels, f"levels 1 to {levels}")
+                if int(text) > most:
+                    raise UserError(f"there is no metric {name!r} here: the tree has {has}")
+            return replace(spec, name=name, title=spec.title.format(text))
+        if spec:
+            example = f"{family}@{5 if parameter == 'k' else 1}"
+            parameter_name = "number of classes" if parameter == "k" else "level, 1 the coarsest"
+            raise UserError(f"the metric {name!r} needs a {parameter_name}, such as {example!r}")
+    meant = nearest(name, [*known_metrics(hierarchy), *known_metrics()])
+    raise unknown_name("metric", name, known_metrics(hierarchy), meant)
+
+
+def follows_from_ranks(name: str, num: int = RANKED) -> bool:
+    """Whether a metric follows from the `num` best classes of each example."""
+    info = find_metric(name)
+    return info.computation.ranked and (name.startswith("level_") or info.parameter <= num)
+
+
+def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:
+    """Compute metrics, those of `PAPER` exactly as `evaluate` does.
+
+    Args:
+        names: see `find_metric`.
+        evidence: at least one example.
+
+    Returns:
+        {name: value} in the order given, NaN where a metric is undefined: severities without mistakes, a k above K, a
+        level that the tree does not have, consistency of a method that predicts classes alone.
+
+    Raises:
+        UserError: a name is unknown.
+        ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
+    """
+    infos, targets, tree = [find_metric(name) for name in names], evidence.known_targets(), evidence.hierarchy
+    return {name: _value(info, evidence, targets, tree) for name, info in zip(names, infos, strict=True)}
+
+
+def _value(info: MetricInfo, evidence: "Evidence", targets: "Tensor", tree: Hierarchy) -> float:
+    needs = info.computation.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
+    return float("nan") if needs[0] is None else info.compute_from(needs, targets, tree)

@@ -1,0 +1,138 @@
+"""`hierbench publish`: a table and the evidence behind it, written into a folder of publications, or updated there."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hierbench.config.options import Place
+from hierbench.config.recipe import dataset_name
+from hierbench.leaderboard.board import Board, left_out
+from hierbench.leaderboard.board_data import SCORED
+from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.runs.record import Records
+from hierbench.runs.record_reader import read_records
+from hierbench.sharing.bundle import published_ids
+from hierbench.sharing.compose import Part, Publication, columns_of_published, compose, refuse_rejected
+from hierbench.sharing.place import checked_place, names_there, replaced
+from hierbench.sharing.verification.checked_board import checked_board
+from hierbench.sharing.verification.published_tables import parse_protocol
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import refuse_links
+
+
+@dataclass(frozen=True)
+class Said:
+    """What there is to say: notes on what was found and left out, and what was done."""
+
+    notes: list[str]
+    lines: list[str]
+
+
+def publish(
+    dataset: str, folder: Path, place: Place, columns: Sequence[Column] | None = None, *, update: bool = False
+) -> Said:
+    """Publish a table, or replace a published one by the table of its runs and these.
+
+    Args:
+        dataset: its name or the file of a user's dataset.
+        folder: of publications.
+        place: a runs folder, or published records; prepared data; and which runs are meant.
+        columns: of the table; None takes the paper's, or those of the table to replace.
+        update: whether a table is there already.
+
+    Raises:
+        UserError: there is a publication and no `update`; verification rejects a run; or a run is not finished. Nothing
+            is written then.
+    """
+    folder, name = checked_place(folder), dataset_name(dataset)
+    runs, data_dir = place.runs, place.data_dir
+    if runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
+        raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
+    published_columns = columns_of_published(folder, name) if _check_there(folder, name, update) else PAPER
+    chosen = published_columns if columns is None else columns
+    opened = checked_board(dataset, place, chosen)
+    _refuse_damaged(opened.board)
+    board, part = opened.board, Part(opened.board.records, published_ids(opened.board))
+    notes = [*refuse_rejected(board, opened.report), *board.records.notes, *filter(left_out, board.remark.split("; "))]
+    with replaced(folder, name) as staging:
+        updates = _check_there(folder, name, update)
+        earlier = read_records(folder / name) if updates else Records(folder / name)
+        _refuse_others(earlier, board, folder / name)
+        parts = [Part(earlier, kept), part] if (kept := _kept(earlier, part)) else [part]
+        made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen)
+        gone = sorted({*names_there(folder, name)} - {*names_there(staging, name)})
+        lines = [_came_and_went(earlier, made.board, gone)] if updates else []
+        notes += _not_made(folder, name, published_columns, chosen) if updates else []
+    return Said([*notes, *made.notes], [*lines, written(folder, made)])
+
+
+def _refuse_damaged(board: Board) -> None:
+    """Raise a UserError for a run that a comparison asked for and whose spec is damaged: its row would be shorter."""
+    requests = [
+        request
+        for request in board.records.requests
+        if (request.kind, request.dataset) == ("comparison", board.dataset)
+    ]
+    requested_ids = {run_id for request in requests for run_id in request.ids}
+    for record in board.records:
+        if record.spec is None and record.id in requested_ids:
+            why = f"run {record.id[:12]} is damaged ({record.findings[0]})"
+            raise UserError(f"nothing is published: {why}; the command that trains it makes it again")
+
+
+def _refuse_others(earlier: Records, board: Board, folder: Path) -> None:
+    """Raise a UserError unless a publication is of the data, the tree and the protocol of a board."""
+    data = board.records[board.rows[0].runs[0]].dataset
+    for record in earlier:
+        if record.spec is not None and record.spec.protocol != board.protocol != SCORED:
+            raise UserError(f"{folder} is of protocol {record.spec.protocol}: move it away to publish {board.protocol}")
+        if record.dataset is not None and record.dataset != data:
+            raise UserError(f"{folder} is of other data, or of another tree or distance: move it away to publish this")
+
+
+def _came_and_went(earlier: Records, board: Board, gone: Sequence[str]) -> str:
+    """Return the line that says which runs an update adds to a table and removes from it, by row, and which files."""
+    published = {record.id for record in board.records}
+    parts = []
+    for change, changed in (
+        ("added", [record for record in board.records if record.id not in earlier]),
+        ("removed", [record for record in earlier if record.id not in published]),
+    ):
+        rows = Counter(record.label.rpartition(" seed ")[0] for record in changed)
+        parts.append(f"{change} {', '.join(f'{number} of {row}' for row, number in rows.items())}" if rows else "")
+    changes = [*filter(None, parts)] or ["no run added or removed"]
+    return "; ".join([*changes, *(f"removed {name}, which cannot be made of the new table" for name in gone)])
+
+
+def _not_made(folder: Path, name: str, published_columns: Sequence[Column], columns: Sequence[Column]) -> list[str]:
+    """Return a line on columns that an update drops, and one on files beside the table that it does not make anew."""
+    dropped = [column.name for column in published_columns if column not in columns]
+    lines = [f"the table no longer has the columns {', '.join(dropped)}"] if dropped else []
+    others = re.compile(rf"{re.escape(name)}-(levels|metrics|differences|mistakes)\.[a-z]+")
+    stale = sorted(path.name for path in folder.iterdir() if others.fullmatch(path.name))
+    return [*lines, f"not made anew, and perhaps of the earlier table: {', '.join(stale)}"] if stale else lines
+
+
+def written(folder: Path, made: Publication) -> str:
+    """Return the line that says what a publication holds."""
+    runs = f"{len(made.report.runs)} run{'s' if len(made.report.runs) != 1 else ''}"
+    counts = ", ".join(f"{num} {verdict}" for verdict, num in made.report.counts().items() if num)
+    return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"
+
+
+def _check_there(folder: Path, name: str, update: bool) -> bool:
+    """Return whether a publication is updated; a UserError if there is one and it may not be."""
+    records = refuse_links(folder, name)
+    names = names_there(folder, name)
+    if names and not update:
+        way = "change this publication with --update, or move all of these away to publish again"
+        raise UserError(f"{folder} has {', '.join(names)}: {way}")
+    return records.is_dir()
+
+
+def _kept(earlier: Records, new: Part) -> list[str]:
+    """Return the ids of earlier records that stay: all but scored predictions whose name stands for others now."""
+    named = {record.scored.name for run_id in new.ids if (record := new.records[run_id]).scored is not None}
+    return [record.id for record in earlier if record.scored is None or record.scored.name not in named]

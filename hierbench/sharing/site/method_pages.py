@@ -1,0 +1,149 @@
+"""The methods of all tables: where their code is, what it declares, and their rows; a stranger's code is never run."""
+
+import ast
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from hierbench.leaderboard.statistics import Row
+from hierbench.runs.record import Record
+from hierbench.sharing.site.content import Table
+from hierbench.sharing.site.file_names import Slugs, block, printable, short_name
+from hierbench.sharing.sources import find_source
+
+LONGEST = 60_000  # characters of a file that a page shows
+Hyperparameter = tuple[str, str, str, str, str]  # name, type, default, bounds and what it is tuned over, as text
+Key = tuple[str, str]  # name and digest of the code
+
+
+@dataclass(frozen=True)
+class About:
+    """What a method's class declares.
+
+    Attributes:
+        title, source, version: as declared, "" where they are not plain strings.
+        doc: the docstrings of the file and the class, with the method's formula.
+        base: what it re-ranks, "" for a method that trains.
+        hyperparameters: in the order of the file.
+    """
+
+    title: str = ""
+    source: str = ""
+    version: str = "1"
+    doc: str = ""
+    types: str = ""
+    base: str = ""
+    hyperparameters: tuple[Hyperparameter, ...] = ()
+
+
+@dataclass
+class Method:
+    """A method as it ran, in one version of its code.
+
+    Attributes:
+        name, code: as the specs of its runs say.
+        title: of its rows, or what its file declares.
+        text: its file, "" where none with this digest is here.
+        file: its path in the folder of the tables, "" for a file of this project.
+        cells: (table, row, folder of the table's page) of its rows.
+    """
+
+    name: str
+    code: str
+    slug: str
+    title: str
+    text: str = ""
+    file: str = ""
+    about: About = field(default_factory=About)
+    cells: list[tuple[Table, Row, str]] = field(default_factory=list)
+
+
+class Methods:
+    """The methods of a site, found as its tables are added."""
+
+    def __init__(self) -> None:
+        self.known: dict[Key, Method] = {}
+        self._slugs = Slugs()
+
+    def add(self, table: Table, row: Row, folder: str) -> Method | None:
+        """Return the method of a row, with the row among its cells; None for predictions made elsewhere."""
+        if row.scored or not row.runs:
+            return None
+        run = table.board.records[row.runs[0]]
+        name, code = key = run.job.method.name, run.job.method.code
+        if key not in self.known:
+            text, file = self._source(table, name, code, run)
+            about = about_method(text, name) if text else About()
+            title = short_name(about.title or row.title)
+            self.known[key] = Method(name, code, self._slugs.of(name), title, text, file, about)
+        self.known[key].cells.append((table, row, folder))
+        return self.known[key]
+
+    def _source(self, table: Table, name: str, code: str, run: Record) -> tuple[str, str]:
+        """Return the text of the file whose code has the digest, and its path if it was published; "" without one."""
+        path, content = find_source(name, code, run, [table.records]) or (None, b"")
+        return content.decode(errors="replace"), path.relative_to(table.folder).as_posix() if path else ""
+
+
+def about_method(source: str, name: str) -> About:
+    """Return what the class of a method declares in its file; nothing where the file is no Python."""
+    try:
+        tree = ast.parse(source)
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]
+        if not classes:
+            return About()
+        cls, names = classes[0], _strings(classes[0])
+        docs = [ast.get_docstring(tree), ast.get_docstring(cls)]
+        return About(
+            title=names.get("title", ""),
+            source=names.get("source", ""),
+            version=names.get("version", "1"),
+            doc="\n\n".join(filter(None, docs)),
+            types=names.get("types", "type-I, type-II"),
+            base=names.get("base", ""),
+            hyperparameters=tuple(_hyperparameters(cls)),
+        )
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return About()
+
+
+def _strings(cls: ast.ClassDef) -> dict[str, str]:
+    """Return the class attributes that are strings, or tuples of strings."""
+    strings = {}
+    for node in cls.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        value = getattr(node, "value", None)
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+        if isinstance(target, ast.Name) and texts:
+            strings[target.id] = ", ".join(texts)
+    return strings
+
+
+def _hyperparameters(cls: ast.ClassDef) -> Iterator[Hyperparameter]:
+    """Yield what the class `Params` of a method declares."""
+    declared = [inner.body for inner in cls.body if isinstance(inner, ast.ClassDef) and inner.name == "Params"]
+    for node in itertools.chain(*declared):
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
+            continue
+        value, defaults = node.value, dict[str, str]()
+        default = ast.unparse(value) if value else ""
+        if isinstance(value, ast.Call):
+            defaults = {word.arg: ast.unparse(word.value) for word in value.keywords if word.arg}
+            default = ast.unparse(value.args[0]) if value.args else defaults.get("default", "")
+        bounds = ", ".join(f"{sign} {defaults[key]}" for key, sign in (("low", "≥"), ("high", "≤")) if key in defaults)
+        yield node.target.id, ast.unparse(node.annotation), default, bounds or "–", defaults.get("grid", "–")
+
+
+def highlighted(source: str) -> Markup:
+    """Return Python source for a <pre> with Pygments' classes of tokens, all of it escaped."""
+    from pygments import highlight
+    from pygments.formatters import HtmlFormatter
+    from pygments.lexers import PythonLexer
+
+    if len(source) > LONGEST:
+        return block(source, LONGEST)
+    lexer = PythonLexer(stripnl=False, ensurenl=False)
+    return Markup(highlight(printable(source), lexer, HtmlFormatter(nowrap=True)))

@@ -1,0 +1,65 @@
+"""A leaderboard of what leaves the machine or comes to it: every number in it is computed again here."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hierbench.config.options import Place
+from hierbench.config.recipe import dataset_name
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.extra_columns import with_columns
+from hierbench.leaderboard.open_board import is_published
+from hierbench.runs.findings import Report
+from hierbench.runs.record import Records
+from hierbench.sharing.verification.inspection import inspect
+from hierbench.sharing.verification.published_tables import check_tables
+from hierbench.utils.errors import UserError
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A board, and all that verification found."""
+
+    board: Board
+    report: Report
+
+
+def checked_board(
+    dataset: str, place: Place, columns: Sequence[Column] = PAPER, compared: Collection[str] = ()
+) -> Opened:
+    """Return the table of a dataset without the runs that verification rejects, and all that it found.
+
+    Rejected runs count as planned and not as finished. Rows whose seeds are rejected, as one of them is missing, are
+    shown and not ranked. Each row has the weakest verdict of its finished runs.
+
+    Args:
+        dataset: its name, or the file of a user's dataset.
+        place: a runs folder, or the records of a published table, which is then compared with them; and prepared data,
+            which gives trees and targets where it is that of the runs.
+        columns: of the table; values of further ones are compared where they are kept, and else computed.
+        compared: metrics that are compared where they are kept, besides those of the columns.
+
+    Raises:
+        UserError: as `Board.of`.
+    """
+    root, data_dir = place.runs, place.data_dir
+    records, report = checked_records(dataset, root, data_dir, [*further(columns), *compared])
+    name, rejected = dataset_name(dataset), report.rejected_ids
+    try:
+        board = Board.of(dataset, records, protocol=place.protocol, request=place.request)
+    except UserError as error:
+        if not rejected:
+            raise
+        number = f"{len(rejected)} {'is' if len(rejected) == 1 else 'are'} rejected"
+        raise type(error)(f"{error}; {number}: hierbench verify {root} says why") from None
+    published = name if is_published(root.absolute().parent, root.absolute().name) else None
+    file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
+    report.tables = check_tables(records, published, data_dir, name=name, file=file)
+    return Opened(with_columns(board, columns, data_dir), report)
+
+
+def checked_records(dataset: str, root: Path, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Records, Report]:
+    """Return the runs of a dataset as they were checked, and what was found of them; arguments as above."""
+    inspection = inspect(root, data_dir, dataset_name(dataset), metrics=metrics)
+    return inspection.records, Report(root, [run.record for run in inspection.runs], inspection.rows)

@@ -1,0 +1,311 @@
+"""Tables against the records that they are made of: published ones, and those that a command wrote beside its runs."""
+
+import glob
+import math
+import os
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from hierbench.config.recipe_source import is_dataset_file
+from hierbench.config.sections import PROTOCOLS, Protocol
+from hierbench.leaderboard.board import Board, planned_seeds
+from hierbench.leaderboard.columns import PAPER, Column, find_column, further
+from hierbench.leaderboard.extra_columns import counted_runs, with_columns
+from hierbench.leaderboard.formats import Format, render
+from hierbench.leaderboard.ranking import rank
+from hierbench.leaderboard.settings import OF_RECIPE
+from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.table import Table
+from hierbench.runs.findings import Finding
+from hierbench.runs.further_metrics import read_further
+from hierbench.runs.record import Records
+from hierbench.runs.state import ORDER, State
+from hierbench.runs.store import RUN_ID
+from hierbench.sharing.place import PAGES, SUFFIXES
+from hierbench.sharing.received_files import Received
+from hierbench.sharing.table_page import table_page
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import parse_json_object, read_text
+
+NAMED = {state.value: state for state in State}
+CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
+
+
+class GivenRow(BaseModel):
+    """A row as a table's .json has it; one beside the paper's has a number of runs, or None."""
+
+    runs: tuple[Annotated[str, Field(pattern=rf"^{RUN_ID.pattern}$")], ...] | int | None
+    metrics: dict[str, Any] = {}
+    verdict: str = ""
+
+
+class GivenTable(Received):
+    """A table's .json as it was found: nothing in it is believed.
+
+    Attributes:
+        columns: names of its metrics; None where they are the paper's.
+        content: all that it says.
+    """
+
+    dataset: str
+    protocol: str
+    rows: tuple[GivenRow, ...]
+    columns: tuple[str, ...] | None = None
+    content: dict[str, Any]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep(cls, content: dict[str, Any]) -> dict[str, Any]:
+        return {**content, "content": content}
+
+    @field_validator("dataset")
+    @classmethod
+    def _is_a_name(cls, dataset: str) -> str:
+        if is_dataset_file(dataset):
+            raise ValueError(f"{dataset!r} is the name of a file")
+        return dataset
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return a table; a UserError if the file cannot be read, is no table or has an unknown metric."""
+        table = super().read(path)
+        _ = table.shown(), *map(find_column, table.further)
+        return table
+
+    @property
+    def further(self) -> list[str]:
+        """The metrics beyond the paper's that its rows have."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.metrics if name not in METRICS))
+
+    @property
+    def ids(self) -> list[str] | None:
+        """The ids of its runs; None where a row does not name them, as beside the paper's."""
+        rows = [row.runs for row in self.rows if isinstance(row.runs, tuple)]
+        return list(dict.fromkeys(run_id for runs in rows for run_id in runs)) if len(rows) == len(self.rows) else None
+
+    def shown(self) -> tuple[Column, ...]:
+        """Return its columns."""
+        return PAPER if self.columns is None else tuple(map(find_column, self.columns))
+
+
+def parse_protocol(name: str) -> Protocol | None:
+    """Return the protocol of a table of runs, None for one of scored predictions alone."""
+    return next((protocol for protocol in PROTOCOLS if protocol == name), None)
+
+
+def check_tables(
+    records: Records, dataset: str | None, data_dir: Path, name: str | None = None, file: str = ""
+) -> list[Finding]:
+    """Return a finding per table.
+
+    Args:
+        records: of the folder, as they were checked.
+        dataset: whose published table is beside the folder, None for a runs folder.
+        data_dir: prepared data, of the trees.
+        name: of a runs folder, only tables of this dataset.
+        file: of a user's dataset, where it was given: the recipe that its tables quote.
+    """
+    if dataset is not None:
+        table = records.root.absolute().parent / f"{dataset}.json"
+        return [check_table(table, records, data_dir, file, published=True)]
+    files = [path for path in sorted(records.root.glob("leaderboard-*.json")) if _is_table(path, name)]
+    return [check_table(path, records, data_dir, file) for path in files] + _without_values(records.root, name)
+
+
+def _without_values(folder: Path, name: str | None) -> list[Finding]:
+    """Return a finding for each .md in a runs folder that lacks its .json, which alone names the runs."""
+    names = "leaderboard-*.md" if name is None else f"leaderboard-{glob.escape(name)}.md"
+    pages = [path for path in sorted(folder.glob(names)) if not os.path.lexists(path.with_suffix(".json"))]
+    problem = "is missing, and the .md was compared with nothing"
+    return [Finding(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {problem}"]) for page in pages]
+
+
+def metrics_shown(folder: Path, dataset: str | None) -> set[str]:
+    """Return the metrics beyond the paper's that a published table, or the tables in a runs folder, have."""
+    files = folder.glob("leaderboard-*.json") if dataset is None else [folder.absolute().parent / f"{dataset}.json"]
+    return {name for path in files if (table := GivenTable.if_readable(path)) for name in table.further}
+
+
+def _is_table(path: Path, name: str | None) -> bool:
+    """Whether a file is a table of runs, or cannot be read; it may be one beside the paper's."""
+    table = GivenTable.if_readable(path)
+    return not path.is_symlink() if table is None else table.ids is not None and name in (None, table.dataset)
+
+
+def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *, published: bool = False) -> Finding:
+    """Compare a table's .json by value with what the records give; note its pages that differ.
+
+    A published table is of all these records, and what it says of evidence is compared too. `file` is that of a user's
+    dataset, "" where it was not given.
+    """
+    finding = Finding(str(path.with_suffix("")))
+    try:
+        given_table = GivenTable.read(path)
+        if (ids := given_table.ids) is None:
+            raise UserError("its rows do not name their runs")
+        for run_id in ids:
+            if run_id not in records or not records[run_id].content:
+                finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
+        if finding.rejected:
+            return finding
+        all_records, protocol = _with_rejected(records), parse_protocol(given_table.protocol) if published else None
+        board = Board.of(file or given_table.dataset, all_records, None if published else ids, protocol)
+        content = given_table.content
+        if values_are_kept(board, columns := given_table.shown()):
+            board = board if columns == PAPER else with_columns(board, columns, data_dir)
+        else:
+            finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
+            content = _without(content, given_table.further)
+    except UserError as error:
+        finding.reject(f"it cannot be made again from its records: {error}")
+        return finding
+    board = _as_claimed(given_table, board, finding, published=published)
+    _check_runs(board, finding, published=published)
+    made = parse_json_object(board.render("json"))
+    if records.notes:  # requests are ignored, which alone say how long hyperparameters were searched for
+        content, made = _without(content, ["tuning"]), _without(made, ["tuning"])
+    _compare_rows(content, made, finding)
+    if published and not finding.rejected:
+        _note_pages(path, board, finding)
+    return finding
+
+
+def _check_runs(board: Board, finding: Finding, *, published: bool) -> None:
+    """Reject a table that leaves out a finished run of its rows, below their last seed.
+
+    A published one has all the finished runs that are beside it, and none that is planned and not finished.
+    """
+    shown = {run_id for row in board.rows for run_id in row.runs}
+    run_ids = set(board.records.with_bases(shown))
+    last: dict[str, int] = {}
+    for record in map(board.records.get, shown):
+        if record is not None and record.spec is not None:
+            last[record.row] = max(record.job.seed, last.get(record.row, 0))
+    for record in board.records:
+        if record.spec is None or record.spec.split != "test":
+            continue
+        if published and record.state == "unfinished":
+            finding.reject(f"the run {record.id[:12]} ({record.label}) is planned and not finished")
+        elif record.done and record.id not in run_ids and (published or record.job.seed < last.get(record.row, 0)):
+            finding.reject(f"the finished run {record.id[:12]} ({record.label}) is in no row")
+
+
+def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
+    """Whether no value of these columns would have to be computed for a board."""
+    names = set(further(columns))
+    runs = [run for row in board.rows for run in counted_runs(row, board.records)] if names else []
+    return not any(run.has_predictions and not read_further(run, board.records).keys() >= names for run in runs)
+
+
+def _with_rejected(records: Records) -> Records:
+    """Return the records with those that are rejected as finished ones: a table's values are compared all the same."""
+    states = {
+        run.id: replace(run, state=State.RECORDED) if run.state == State.REJECTED and run.result else run
+        for run in records
+    }
+    return replace(records, by_id=states)
+
+
+def _note_pages(path: Path, board: Board, finding: Finding) -> None:
+    """Note each page beside a table that is not what this version writes of its records: nobody needs to read it."""
+    table = board.table
+    for format in PAGES:
+        page = path.with_suffix(suffix := SUFFIXES[format])
+        if not os.path.lexists(page):
+            if suffix == ".md":
+                finding.note(f"{page.name} is missing")
+        elif (text := _read_text(page)) != (made := _read_page(board, table, format, path.parent)):
+            own_settings = _settings_in(made)
+            untrue = [
+                setting
+                for setting in _settings_in(text)
+                if setting not in own_settings and not setting.startswith(OF_RECIPE)
+            ]
+            if untrue:
+                finding.note(f"{page.name} says other settings than the records: {'; '.join(untrue)}")
+            else:
+                finding.note(f"{page.name} is not what this version writes of these records; the .json is")
+
+
+def _read_page(board: Board, table: Table, format: Format, folder: Path) -> str:
+    return table_page(board, folder) if format == "markdown" else render(table, format)
+
+
+def _settings_in(text: str | None) -> list[str]:
+    """Return the parts of the sentence of a page that says how its runs were trained."""
+    match = re.search(r"Settings: (.*?)\.?(?= Evidence: |$)", text or "", re.MULTILINE)
+    return match[1].split("; ") if match else []
+
+
+def _read_text(page: Path) -> str | None:
+    try:
+        return read_text(page)
+    except (OSError, ValueError):
+        return None
+
+
+def _strength(state: State | None) -> int:
+    return len(ORDER) if state is None else ORDER.index(state)
+
+
+def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
+    """Return a board with the verdicts that a table claims, and so ranked, after noting where what is here shows less.
+
+    Whoever made it may have had predictions, or have trained runs again.
+    """
+    claims: dict[object, State | None] = {row.runs: NAMED.get(row.verdict) for row in given_table.rows}
+    claims |= {tuple(row.runs): row.state for row in board.rows if row.state == State.REJECTED}
+    rows = [replace(row, state=claims.get(tuple(row.runs), row.state)) for row in board.rows]
+    less = [
+        row.title
+        for row, made_row in zip(rows, board.rows, strict=True)
+        if _strength(made_row.state) > _strength(row.state) or made_row.state == State.CLAIMED != row.state
+    ]
+    if less and published:
+        finding.note(f"it says more of {', '.join(less[:3])}{', ...' if len(less) > 3 else ''} than is found here")
+    planned = planned_seeds(board.dataset, board.protocol) if published else None
+    ranked, seeds = rank(rows, planned, board.columns)
+    return replace(board, rows=ranked, seeds=seeds)
+
+
+def _compare_rows(given_table: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
+    """Reject a .json whose values are not those of the records, with the columns that it names."""
+    for name in sorted((given_table.keys() | made.keys()) - {"rows", "columns"}):
+        if given_table.get(name) != made.get(name):
+            finding.reject(f"{name} is {given_table.get(name)!r}, the records give {made.get(name)!r}")
+    unmatched = {tuple(row["runs"]): row for row in made["rows"]}
+    for row in given_table["rows"]:
+        label = f"{row.get('title')} {row.get('type')}"
+        made_row = unmatched.pop(tuple(row["runs"]), None)
+        if made_row is None:
+            finding.reject(f"the row {label} is of runs that no row of the records has together")
+        elif difference := _difference(row, made_row):
+            finding.reject(f"the row {label}: {difference}")
+    for row in unmatched.values():
+        finding.reject(f"the row {row['title']} {row['type']}, which the records have, is missing")
+
+
+def _without(content: Any, names: Collection[str]) -> Any:
+    """Return JSON types without the keys of these names, at any depth."""
+    if isinstance(content, dict):
+        return {name: _without(value, names) for name, value in content.items() if name not in names}
+    return [_without(value, names) for value in content] if isinstance(content, list) else content
+
+
+def _difference(given_value: Any, made: Any, place: str = "") -> str:
+    """Return the first place where two values differ, "" if none."""
+    if isinstance(given_value, dict) and isinstance(made, dict):
+        for name in sorted(given_value.keys() | made.keys()):
+            if difference := _difference(given_value.get(name), made.get(name), f"{place} {name}".strip()):
+                return difference
+        return ""
+    if isinstance(given_value, list) and isinstance(made, list) and len(given_value) == len(made):
+        return next(filter(None, map(_difference, given_value, made, [place] * len(given_value))), "")
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (given_value, made))
+    same = math.isclose(given_value, made, rel_tol=CLOSE, abs_tol=CLOSE) if numbers else given_value == made
+    return "" if same else f"{place} is {given_value!r}, the records give {made!r}"

@@ -1,0 +1,158 @@
+"""What `hierbench score` does: reads all files, checks them, scores them, and records them beside runs of a dataset.
+
+`hierbench.score` does the same with arrays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from hierbench.config.options import folder_options
+from hierbench.config.recipe import Recipe, load_recipe
+from hierbench.config.scored_spec import Scored
+from hierbench.data.prepared import Prepared, find
+from hierbench.data.user.user_dataset import if_current
+from hierbench.execution.plan import dataset_spec
+from hierbench.hierarchy.label_tree import Distance, Hierarchy
+from hierbench.hierarchy.readers import shipped_names
+from hierbench.leaderboard.columns import PAPER, Column, check_columns, further
+from hierbench.runs.requests import record_request
+from hierbench.runs.scored_record import make_scored
+from hierbench.runs.store import Store
+from hierbench.studies.scoring.alignment import (
+    check_differs,
+    check_same_examples,
+    default_name,
+    of_dataset,
+    with_targets,
+)
+from hierbench.studies.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
+from hierbench.studies.scoring.score_report import Report
+from hierbench.studies.scoring.scores import Result, check_name, further_metrics, score, write_records
+from hierbench.training.results import environment
+from hierbench.utils.console import Meter, say
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+SPLIT = "test"
+LEAST, MOST = 100, 1_000_000  # resamples; fewer have no 2.5th percentile to speak of
+TREE = "a tree"  # that was given as such, and has no name
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `hierbench score`; exactly one of dataset and tree is given.
+
+    In place of a file there may be arrays, and in place of a tree's file or name the tree. `dashes` is what
+    precedes the name of an option in errors, "" for arguments of Python.
+    """
+
+    files: Sequence[Path | Arrays]
+    dataset: str | None
+    tree: str | Hierarchy | None
+    targets: Path | None
+    name: str | None
+    distance: Distance | None
+    resamples: int
+    seed: int
+    runs: Path
+    data_dir: Path
+    columns: Sequence[Column] = PAPER
+    dashes: str = "--"
+
+
+def score_files(request: Request) -> Report:
+    """Score files of predictions, one per seed; with a dataset, record them.
+
+    Raises:
+        UserError: a file cannot be read, or is not of this data; or too few resamples for an interval.
+    """
+    dashes = request.dashes
+    if request.resamples != 0 and not LEAST <= request.resamples <= MOST:
+        raise UserError(f"{dashes}resamples must be 0, or from {LEAST} to {MOST:,}, got {request.resamples:,}")
+    recipe, prepared, tree = _truth(request)
+    check_columns(request.columns, tree)
+    extra = None if request.targets is None else read_targets(request.targets, tree, f"{dashes}targets")
+    paths = [file for file in request.files if isinstance(file, Path)]
+    name = one_line(request.name or default_name(paths)).strip()
+    if not 0 < len(name) <= 100:
+        raise UserError(f"name must have 1 to 100 characters, got {len(name)}")
+    resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
+    all_predictions: list[Predictions] = []
+    notes: dict[str, None] = {}
+    for file in request.files:
+        read = read_predictions(file, tree) if isinstance(file, Path) else file.predictions(tree)
+        predictions = with_targets(read, extra, f"{dashes}targets {request.targets}")
+        if prepared is not None:
+            predictions, note = of_dataset(predictions, prepared, SPLIT)
+            notes |= {note: None} if note else {}
+        elif predictions.targets is None:
+            raise UserError(f"{predictions.where} has no targets: give them, or the dataset that it is of")
+        else:
+            check_same_examples((all_predictions or [predictions])[0], predictions)
+        for other in all_predictions:
+            check_differs(other, predictions)
+        all_predictions.append(predictions)
+    results, shown = list[Result](), list[Result]()
+    with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
+        for scored in all_predictions:
+            results.append(score(scored, tree, resamples, request.seed))
+            more = further_metrics(scored, tree, further(request.columns))
+            shown.append(replace(results[-1], metrics=results[-1].metrics | more))
+            meter.end_part(scored.where, float(scored.num_examples))
+    for note in notes:
+        say(f"note: {note}")
+    records: list[Scored] = []
+    if recipe is not None and prepared is not None:
+        dataset = dataset_spec(recipe, prepared)
+        store = Store(request.runs)
+        for scored in all_predictions:
+            assert scored.targets is not None
+            records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.targets))
+        store.writable()
+        check_name(store, records)
+        write_records(store, records, all_predictions, results, environment(torch.device("cpu"), prepared))
+        options = {"dataset": request.dataset, "name": name, "resamples": resamples, "seed": request.seed}
+        files = [file.name if isinstance(file, Path) else "" for file in request.files]
+        record_request(
+            store.root, "scoring", recipe.dataset, options | {"files": files}, [record.id for record in records]
+        )
+    runs = [record.id for record in records]
+    subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else TREE
+    return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns)
+
+
+def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
+    """Return recipe and prepared data of the dataset, or None, and the tree."""
+    if (request.dataset is None) == (request.tree is None):
+        raise UserError("give either a dataset, whose leaderboard gets a row, or a tree, which only prints metrics")
+    if isinstance(request.tree, Hierarchy):
+        if request.distance is not None:
+            raise UserError("distance is for a tree's file or name; this tree has its own")
+        return None, None, request.tree
+    if request.tree is not None:
+        distance = request.distance or "height"
+        path = Path(request.tree)
+        if request.tree in shipped_names() or not (path.suffix or path.exists()):
+            return None, None, Hierarchy.load(request.tree, distance)
+        try:
+            return None, None, Hierarchy.read(path, distance=distance)
+        except (OSError, ValueError) as error:  # a ValueError names the file
+            reason = f"{path}: {error.strerror or error}" if isinstance(error, OSError) else error
+            raise UserError(f"{request.dashes}tree {reason}") from None
+    assert request.dataset is not None
+    if request.distance is not None:
+        raise UserError("distance is for a tree; that of a dataset is its recipe's")
+    recipe = load_recipe(request.dataset)
+    prepared = find(recipe.data.variant, request.data_dir)
+    notes, state = list[str](), "is not prepared"
+    if recipe.source is not None and prepared is not None:
+        prepared, state = if_current(recipe, prepared, notes.append), "has changed since it was prepared"
+    if prepared is None:
+        command = f"hierbench data prepare {request.dataset}{folder_options(data_dir=request.data_dir)}"
+        raise UserError(f"{recipe.data.dataset} {state} in {request.data_dir}; run: {command}")
+    for note in notes:
+        say(note)
+    return recipe, prepared, prepared.hierarchy(recipe.distance)

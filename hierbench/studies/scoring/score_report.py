@@ -1,0 +1,121 @@
+"""What `hierbench score` prints: a line per metric with its interval, over images or over seeds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.formats import html, render
+from hierbench.leaderboard.statistics import summarise
+from hierbench.leaderboard.table import Line, Number, Table, Text
+from hierbench.studies.scoring.scores import Result
+from hierbench.utils.errors import unknown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """The results of one file or of several seeds' files, of which the metrics that all have are shown.
+
+    Metrics that are not the paper's have an interval over seeds, none over images.
+    """
+
+    name: str
+    subject: str  # the dataset or the tree
+    distance: str
+    results: Sequence[Result]
+    resamples: int
+    seed: int
+    runs: Sequence[str] = ()  # ids of the records
+    columns: Sequence[Column] = PAPER
+
+    def __getitem__(self, metric: str) -> float:
+        """Return the mean of a metric, NaN where it is undefined; a UserError for one that is not in the report."""
+        means = {line["metric"]: line["mean"] for line in self.lines()}
+        if metric not in means:
+            raise unknown_name("metric of this report", metric, means)
+        return math.nan if means[metric] is None else float(means[metric])
+
+    def __repr__(self) -> str:
+        """Return the name, the data and the first metrics."""
+        shown = ", ".join(
+            f"{line['metric']} {line['mean']:.4g}" for line in self.lines()[:2] if line["mean"] is not None
+        )
+        return f"<Report {self.name} on {self.subject}: {shown}>"
+
+    def __str__(self) -> str:
+        return render(report_table(self))
+
+    def _repr_html_(self) -> str:
+        return html.notebook(report_table(self))
+
+    def frame(self) -> "pd.DataFrame":
+        """Return a line per metric for pandas: metric, mean, and the bounds low and high of its interval."""
+        import pandas as pd
+
+        keys = ("metric", "mean", "low", "high")
+        table = pd.DataFrame([{key: line[key] for key in keys} for line in self.lines()], columns=list(keys))
+        return table.astype({key: float for key in keys[1:]})
+
+    @property
+    def about_interval(self) -> str:
+        """What the intervals are, in a sentence."""
+        if len(self.results) > 1:
+            return f"95% t-interval over {len(self.results)} seeds"
+        if not self.resamples:
+            return "no interval"
+        return f"95% bootstrap interval over images ({self.resamples:,} resamples, seed {self.seed})"
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return per metric its mean and the bounds of its interval, None where there are none."""
+        lines = []
+        for metric in (column.name for column in self.columns):
+            if not all(metric in result.metrics for result in self.results):
+                continue
+            cell = summarise([result.metrics[metric] for result in self.results])
+            low = high = None
+            if len(self.results) == 1:
+                low, high = self.results[0].intervals.get(metric, (None, None))
+            elif cell.mean is not None and cell.ci95 is not None:
+                low, high = cell.mean - cell.ci95, cell.mean + cell.ci95
+            lines.append({"metric": metric, "mean": cell.mean, "low": low, "high": high, "values": cell.values})
+        return lines
+
+
+def report_table(report: Report) -> Table:
+    """Return a line per metric with the bounds of its interval, and what it is of."""
+    by_name, lines = {column.name: column for column in report.columns}, report.lines()
+    keys = ("metric", "mean", "low", "high")
+    sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
+    about = f"{report.name} on {report.subject}: {sizes} images, distance {report.distance}; {report.about_interval}."
+    over = "seeds" if len(report.results) > 1 else "images"
+    ties = [
+        f"{result.where}: {result.num_ties:,} of {result.num_examples:,} images have their largest score in several "
+        "classes, of which the first in the order of the tree counts."
+        for result in report.results
+        if result.num_ties
+    ]
+    return Table(
+        title=f"{report.name} on {report.subject}",
+        columns=("Metric", "Mean", "Low", "High"),
+        rows=[
+            Line([Text(column.heading), *(Number(line[key], f".{column.digits}f") for key in keys[1:])])
+            for line in lines
+            if (column := by_name[line["metric"]])
+        ],
+        notes=[about, *ties],
+        records=[{key: line[key] for key in keys} for line in lines],
+        content={
+            "name": report.name,
+            "of": report.subject,
+            "distance": report.distance,
+            "files": [result.where for result in report.results],
+            "examples": [result.num_examples for result in report.results],
+            "interval": {"over": over, "about": report.about_interval},
+            "metrics": {line["metric"]: {key: line[key] for key in line if key != "metric"} for line in lines},
+            "runs": list(report.runs),
+        },
+    )

@@ -1,0 +1,187 @@
+"""Scoring: metrics of predictions, their intervals, and the record that a leaderboard reads.
+
+Shapes: N examples, K classes, k ranked classes.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from hierbench.config.scored_spec import Scored
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.leaderboard.scored_rows import scored_records
+from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
+from hierbench.metrics.bootstrap import bootstrap_intervals
+from hierbench.metrics.calibration import as_probabilities
+from hierbench.metrics.metric_table import follows_from_ranks
+from hierbench.metrics.ranked_classes import ranked
+from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
+from hierbench.runs.integrity import PREDICTIONS, fingerprints
+from hierbench.runs.record_reader import read_record, read_records
+from hierbench.runs.run_evidence import evidence_of_ranks
+from hierbench.runs.scored_record import CHUNK, native
+from hierbench.runs.store import Run, Store
+from hierbench.studies.scoring.predictions import Predictions
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
+
+Origin = dict[str, Any]  # content of environment.json
+
+
+@dataclass(frozen=True)
+class Result:
+    """One scored file.
+
+    Attributes:
+        metrics: those of `evaluate` that its number of ranked classes allows.
+        intervals: {metric: (low, high)}, 95% bootstrap over examples; empty without resamples.
+        mistakes: at each distance, 0 to the height.
+        num_ties: examples whose largest score several classes have.
+    """
+
+    where: str
+    num_examples: int
+    metrics: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    mistakes: list[int]
+    num_ties: int = 0
+
+
+def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int]:
+    """Return [N, k] ranked classes, as many as the largest metric needs, the ks that they allow, and how many tie.
+
+    Raises:
+        UserError: a score is NaN.
+    """
+    ks = usable_ks(DEFAULT_KS, tree.num_classes)
+    if predictions.classes is not None:
+        return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0
+    assert predictions.scores is not None
+    classes, num_ties = np.empty((predictions.num_examples, max(ks)), dtype=np.int64), 0
+    for start in range(0, len(classes), CHUNK):
+        chunk = torch.from_numpy(
+            np.array(predictions.scores[start : start + CHUNK], dtype=native(predictions.scores.dtype))
+        )
+        top, num_nan = ranked(chunk, max(ks))
+        if int(num_nan):
+            row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
+            raise UserError(f"{predictions.where}: a score is NaN, first in row {row}")
+        classes[start : start + CHUNK] = top.numpy()
+        num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
+    return classes, list(ks), num_ties
+
+
+def score(predictions: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Result:
+    """Return the metrics of predictions with targets, with bootstrap intervals unless `resamples` is 0.
+
+    Raises:
+        UserError: a score is NaN.
+    """
+    assert predictions.targets is not None
+    classes, ks, num_ties = rank(predictions, tree)
+    sums = contributions(classes, predictions.targets, tree, ks)
+    intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
+    return Result(
+        predictions.where,
+        predictions.num_examples,
+        metrics_from_contributions(sums, ks),
+        intervals,
+        mistakes_from_contributions(sums, tree),
+        num_ties,
+    )
+
+
+def further_metrics(predictions: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
+    """Return metrics beyond those of `score`: NaN where undefined, or where they do not follow from a few classes."""
+    assert predictions.targets is not None
+    values = dict.fromkeys(names, float("nan"))
+    if predictions.classes is not None:
+        computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
+        return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.targets, tree))
+    assert predictions.scores is not None
+    scores = torch.from_numpy(np.array(predictions.scores, dtype=native(predictions.scores.dtype)))
+    evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, as_probabilities(scores))
+    return compute_metrics(names, evidence)
+
+
+def write_records(
+    store: Store,
+    records: Sequence[Scored],
+    all_predictions: Sequence[Predictions],
+    results: Sequence[Result],
+    origin: Origin,
+) -> None:
+    """Write the records of a command like runs, none before all are written; one that is there stays as it is.
+
+    `origin` is what was known when they were scored; the names of the files are added.
+
+    Raises:
+        UserError: what is there is damaged.
+    """
+    remove_abandoned(store.root)
+    staging = temporary_beside(store.root / "scored")
+    try:
+        for record, predictions, result in zip(records, all_predictions, results, strict=True):
+            earlier = read_record(store.run(record.id).folder)
+            if not earlier.done and os.path.lexists(earlier.folder):
+                why = "; ".join((*earlier.findings, *earlier.notes))
+                raise UserError(f"{earlier.folder} is damaged or unfinished ({why}); remove it and score again")
+            if not earlier.done:
+                _fill(Run(staging / record.id), record, predictions, result, {**origin, "file": predictions.where})
+        for folder in staging.iterdir() if staging.is_dir() else ():
+            try:
+                folder.rename(store.run(folder.name).folder)
+            except OSError:
+                if not read_record(store.run(folder.name).folder).done:  # another command has just scored the same file
+                    raise
+        sync_folder(store.root)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _fill(run: Run, record: Scored, predictions: Predictions, result: Result, environment: Origin) -> None:
+    """Write the files of a record into a new folder."""
+    run.folder.mkdir(parents=True)
+    run.write_record("spec.json", record.content())
+    assert predictions.targets is not None
+    if predictions.classes is None:
+        assert predictions.scores is not None
+        run.write_predictions(
+            np.asarray(predictions.scores, dtype=native(predictions.scores.dtype)), predictions.targets
+        )
+    else:
+        parts = {
+            "classes": predictions.classes,
+            "scores_of_classes": predictions.scores,
+            "targets": predictions.targets,
+        }
+        arrays: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
+        write_atomically(run.folder / PREDICTIONS, lambda file: np.savez(file, **arrays))
+    metrics = {"test": result.metrics, "mistakes_by_distance": result.mistakes, "examples": result.num_examples}
+    intervals = {metric: list(bounds) for metric, bounds in result.intervals.items()}
+    run.write_record("metrics.json", {"schema": 1, "title": record.name, **metrics, "intervals": intervals})
+    run.write_record("environment.json", environment)
+    run.set_status("done", files=fingerprints(run.folder))
+
+
+def check_name(store: Store, records: Sequence[Scored]) -> None:
+    """Raise a UserError if the name of these records already stands for predictions that are not among them.
+
+    A row's seeds are those of one command: with other files added to it, or all of them again, it is the same row.
+    """
+    name, dataset, ids = records[0].name, records[0].dataset, {record.id for record in records}
+    scored = scored_records(read_records(store.root))
+    recorded_ids = {
+        known_record.id for known_record, _ in scored if (known_record.name, known_record.dataset) == (name, dataset)
+    }
+    if recorded_ids - ids and ids - recorded_ids:
+        earlier = min(recorded_ids - ids)[:12]
+        raise UserError(
+            f"{name!r} already stands for other predictions in {store.root} ({earlier}): "
+            "give another name, give the earlier files too if these are more seeds, or remove the earlier folders"
+        )

@@ -1,0 +1,145 @@
+"""Columns beyond the paper's, computed from the predictions of the runs behind a table; nothing is trained."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.ranking import marked
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
+from hierbench.runs.further_metrics import Values, read_further, write_further
+from hierbench.runs.record import Record, Records
+from hierbench.utils.errors import UserError
+
+
+def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:
+    """Return a board with these columns and the place of its data.
+
+    Metrics beyond the paper's are computed where no earlier command did.
+
+    A cell is empty where a metric does not exist: consistency for a method that predicts classes alone, and all but the
+    paper's metrics for scored predictions that rank a few classes and for records without predictions. Marks are
+    those of a table with these columns.
+
+    Args:
+        board: of runs.
+        columns: from `asked_columns`.
+        data_dir: where their data is prepared, from which the tree comes.
+
+    A run whose predictions are damaged is not counted, and named.
+
+    Raises:
+        UserError: the tree is not here or has no such level, or no row has a chosen metric.
+    """
+    board = replace(board, data_dir=data_dir)
+    if tuple(columns) == PAPER:
+        return board
+    names, damaged = further(columns), dict[str, str]()
+    done = {id(row): counted_runs(row, board.records) for row in board.rows}
+    values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir, damaged)
+    if damaged:
+        board = replace(board, rows=tuple(_without(row, damaged, done[id(row)], board.seeds) for row in board.rows))
+        done = {
+            id(row): [run for run in counted_runs(row, board.records) if run.id not in damaged] for row in board.rows
+        }
+    rows = []
+    for row in board.rows:
+        of_runs = [values[run.id] for run in done[id(row)]]
+        spec = done[id(row)][0].spec if of_runs else None
+        ddof = 1 if spec is None else spec.evaluation.ddof
+        rows.append(replace(row, metrics={**row.metrics, **_cells(names, of_runs, ddof)}))
+    shown = [column.name for column in columns]
+    if not any(name in row.metrics for name in shown for row in rows):  # as of HierDist@20 alone, of ten classes
+        raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
+    remark, claimed = board.remark, claimed_in(names, [run for runs in done.values() for run in runs])
+    if claimed:
+        subject = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
+        remark = "; ".join(filter(None, [remark, f"{subject}: not computed from the predictions here, and not ranked"]))
+    for error in damaged.values():
+        remark = "; ".join(filter(None, [remark, f"a run is not counted: {error}"]))
+    if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
+        runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
+        remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
+    columns = tuple(replace(column, claimed=column.name in claimed) for column in columns)
+    return replace(board, rows=marked(rows, columns), columns=columns, remark=remark)
+
+
+def _without(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:
+    """Return a row without its damaged runs, `runs` being those that it counts, and with the seeds that it lacks."""
+    kept = [place for place, run in enumerate(runs) if run.id not in damaged]
+    if len(kept) == len(runs):
+        return row
+    ddof = 1 if runs[0].spec is None else runs[0].spec.evaluation.ddof
+    metrics = {name: summarise([cell.values[place] for place in kept], ddof) for name, cell in row.metrics.items()}
+    kept_seeds = tuple(row.seeds[place] for place in kept)
+    lacking = tuple(seed for seed in seeds if seed not in kept_seeds)
+    return replace(row, n=len(kept), seeds=kept_seeds, metrics=metrics, lacking=lacking)
+
+
+def claimed_in(names: Sequence[str], runs: Sequence[Record]) -> list[str]:
+    """Return the metrics that no predictions of some runs give: published ones are the best-ranked classes alone."""
+    if not names or all(run.has_predictions for run in runs):
+        return []
+    from hierbench.metrics.metric_table import follows_from_ranks
+
+    return [name for name in names if not follows_from_ranks(name)]
+
+
+def counted_runs(row: Row, records: Records) -> list[Record]:
+    """Return the runs behind a row's values, in their order: those that are finished and were not rejected."""
+    runs = [run for run in map(records.get, row.runs) if run is not None and run.done]
+    return runs if row.scored else [run for run in runs if run.job.seed in row.seeds]
+
+
+def measure(
+    runs: Sequence[Record],
+    names: Sequence[str],
+    records: Records,
+    data_dir: Path,
+    damaged: dict[str, str] | None = None,
+) -> dict[str, Values]:
+    """Return {id: {metric: value}} of finished runs, without those that would have to be computed from no predictions.
+
+    What is computed is kept in the user's cache, and the next table only reads it. Errors are those of `with_columns`;
+    {id: error} of runs whose predictions are damaged goes to `damaged`; without it, such a run is an error too.
+    """
+    values_by_run = {run.id: read_further(run, records) if names else {} for run in runs}
+    missing = [run for run in runs if not values_by_run[run.id].keys() >= set(names) and run.has_predictions]
+    if not missing:
+        return values_by_run
+    from hierbench.metrics.metric_table import compute_metrics, find_metric  # PyTorch: kept values do without
+    from hierbench.runs.run_evidence import Trees, read_evidence
+    from hierbench.utils.console import Meter
+
+    trees = Trees(data_dir)
+    with Meter("metrics", float(len(missing))) as meter:
+        for run in missing:
+            assert run.dataset is not None
+            tree, known_values = trees.of(run.dataset), values_by_run[run.id]
+            needed = [name for name in names if name not in known_values]
+            for name in needed:
+                find_metric(name, tree)
+            try:
+                evidence = read_evidence(run, records, tree)
+            except UserError as error:
+                if damaged is None:
+                    raise
+                damaged[run.id] = str(error)
+                continue
+            if evidence is None:
+                known_values |= dict.fromkeys(needed, float("nan"))
+            else:
+                known_values |= compute_metrics(needed, evidence)
+            write_further(run, records, known_values)
+            meter.end_part(run.id, 1.0)
+    return values_by_run
+
+
+def _cells(names: Sequence[str], of_runs: Sequence[Values], ddof: int) -> dict[str, Cell]:
+    """Return the cells of a row from the values of its runs; empty ones where not all runs have them."""
+    complete_names = {name for name in names if of_runs and all(name in of_run for of_run in of_runs)}
+    return {
+        name: summarise([of_run[name] for of_run in of_runs], ddof) if name in complete_names else Cell(None, None)
+        for name in names
+    }
