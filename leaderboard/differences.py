@@ -12,8 +12,8 @@ from hierbench.leaderboard.changes import spec_changes
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.paired import (
     BASELINE,
-    Comparison,
     Difference,
+    RowComparison,
     adjusted,
     differences,
     known_values,
@@ -39,9 +39,9 @@ class Differences:
     """
 
     board: BoardData
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[RowComparison]
 
-    def __iter__(self) -> Iterator[Comparison]:
+    def __iter__(self) -> Iterator[RowComparison]:
         return iter(self.comparisons)
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class Differences:
         return pd.DataFrame(difference_records(self.comparisons))
 
 
-def compare_rows(board: BoardData, reference: str, others: Sequence[str] = ()) -> list[Comparison]:
+def compare_rows(board: BoardData, reference: str, others: Sequence[str] = ()) -> list[RowComparison]:
     """Compare rows of a board with a reference, in all its columns.
 
     Of all rows with cross-entropy, the tests are those of the table; rows that are not ranked are shown beside them.
@@ -107,7 +107,7 @@ def compare_rows(board: BoardData, reference: str, others: Sequence[str] = ()) -
         sides = " and ".join(f"{_num_seeds(row, names)} of {row.method}:{row.type}" for row in reversed(pairs[0]))
         raise UserError(f"differences need two seeds of each row with a value; there are {sides}")
     return [
-        Comparison(row, base, of_pair, tuple(spec_changes(base, board.records, row, board.records)))
+        RowComparison(row, base, of_pair, tuple(spec_changes(base, board.records, row, board.records)))
         for (row, base), of_pair in zip(pairs, adjusted_differences, strict=True)
     ]
 

@@ -20,7 +20,7 @@ COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "
 ROUNDING = 1e-9  # intervals that touch in decimals may be apart in binary
 
 
-class Difference(Closed):
+class KnownDifference(Closed):
     """One entry of differences.toml; an empty key means all."""
 
     row: int
@@ -81,13 +81,13 @@ class Ledger:
     ours: Board
     published: Board
     lines: list[Entry]
-    differences: list[Difference]
+    differences: list[KnownDifference]
 
 
-def known_differences() -> list[Difference]:
+def known_differences() -> list[KnownDifference]:
     """Return the entries of differences.toml, by row."""
     text = (resources.files("hierbench.leaderboard") / "differences.toml").read_text(encoding="utf-8")
-    entries = map(Difference.model_validate, tomllib.loads(text)["difference"])
+    entries = map(KnownDifference.model_validate, tomllib.loads(text)["difference"])
     return sorted(entries, key=lambda difference: difference.row)
 
 

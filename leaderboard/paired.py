@@ -64,7 +64,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RowComparison:
     """A row and the reference it is compared with.
 
     Attributes:

@@ -42,7 +42,7 @@ def paper_distance(dataset: str) -> str:
     return "depth" if dataset == "tieredimagenet-h" else "height"
 
 
-class Source(Closed):
+class PaperSource(Closed):
     """One entry of others.toml."""
 
     key: str
@@ -51,10 +51,10 @@ class Source(Closed):
     setting: str
 
 
-def known_sources() -> dict[str, Source]:
+def known_sources() -> dict[str, PaperSource]:
     """Return the entries of others.toml by key."""
     text = (resources.files("hierbench.leaderboard") / "others.toml").read_text(encoding="utf-8")
-    return {source.key: source for source in map(Source.model_validate, tomllib.loads(text)["source"])}
+    return {source.key: source for source in map(PaperSource.model_validate, tomllib.loads(text)["source"])}
 
 
 def other_rows(dataset: str) -> list[CitedRow]:

@@ -88,11 +88,11 @@ def random_scores(targets, num_classes, seed, skill=1.5):
 
 def of_runs(dataset, runs, **more):
     """Return what is asked of a figure of all runs in a folder."""
-    from hierbench.figures.plots.figure_data import Request
+    from hierbench.figures.plots.figure_data import FigureRequest
     from hierbench.leaderboard.board import Board
     from hierbench.runs.record_reader import read_records
 
-    return Request(dataset, board=Board.of(dataset, read_records(runs), scored=False), **more)
+    return FigureRequest(dataset, board=Board.of(dataset, read_records(runs), scored=False), **more)
 
 
 def without(root, ids):

@@ -38,7 +38,7 @@ def plot(
     """Draw a figure that also works in print and without colour."""
     from hierbench.config.recipe import dataset_name
     from hierbench.figures.plots import style
-    from hierbench.figures.plots.figure_data import Request, draw
+    from hierbench.figures.plots.figure_data import FigureRequest, draw
     from hierbench.utils.files import refuse_links
 
     protocol = place.protocol
@@ -54,9 +54,9 @@ def plot(
 
         board = open_board(dataset, place, numbers=numbers, apart=False)
         which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}
-        request = Request(dataset, place.data_dir, board, **which)
+        request = FigureRequest(dataset, place.data_dir, board, **which)
     else:
-        request = Request(dataset, place.data_dir, protocol=protocol or "paper")
+        request = FigureRequest(dataset, place.data_dir, protocol=protocol or "paper")
     drawing = draw(kind, request)
     style.write_figure(drawing.figure, target)
     for remark in drawing.remarks:

@@ -20,7 +20,7 @@ from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import json_digest as digest_of_content
 from hierbench.data.missing_images import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, arrays_digest, find, remember_check
-from hierbench.data.source import KeptError, Labels, Request, Source
+from hierbench.data.source import KeptError, Labels, Source, SourceRequest
 from hierbench.data.user import user_dataset
 from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
 from hierbench.hierarchy.label_tree import Hierarchy
@@ -63,9 +63,9 @@ def prepare(
         source: the user's own copy; None downloads where the licence allows.
         progress: called with the share that is done, from 0 to 1.
         force: prepare a prepared dataset again.
-        offline: see `Request`.
+        offline: see `SourceRequest`.
         allow_missing: leave out images that are missing or unreadable, with a remark, instead of refusing.
-        jpeg_quality: see `Request`.
+        jpeg_quality: see `SourceRequest`.
         announce: called with the data's licence before any image is read, and with what a user should know.
 
     Raises:
@@ -85,7 +85,7 @@ def prepare(
 
     if not force and source is None and (prepared := ready(announce)) is not None:
         return prepared
-    request = Request(source, data_dir / "downloads", offline, jpeg_quality)
+    request = SourceRequest(source, data_dir / "downloads", offline, jpeg_quality)
     target, partial = (refuse_links(data_dir, "prepared", folder) for folder in (variant, f".{variant}.partial"))
     try:
         with claimed(partial) as waited:
@@ -115,7 +115,7 @@ def check_source(recipe: Recipe, source: Path | None, offline: Path | None = Non
         )
 
 
-def _open(recipe: Recipe, request: Request) -> Source:
+def _open(recipe: Recipe, request: SourceRequest) -> Source:
     if recipe.source is not None:
         return user_dataset.open_source(recipe)
     module = import_module(f"hierbench.data.datasets.{recipe.data.dataset.replace('-', '_')}")

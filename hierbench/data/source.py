@@ -35,7 +35,7 @@ class DamagedArchiveError(KeptError):
 
 
 @dataclass(frozen=True)
-class Request:
+class SourceRequest:
     """What the user asked to be prepared.
 
     Attributes:
@@ -148,7 +148,9 @@ def obtain_archive(archive: Remote, downloads: Path, dataset: str) -> Path:
     return obtain(archive, downloads, way_out)
 
 
-def source_root(request: Request, folder: str, archive: Remote, dataset: str, is_whole: Callable[[Path], bool]) -> Path:
+def source_root(
+    request: SourceRequest, folder: str, archive: Remote, dataset: str, is_whole: Callable[[Path], bool]
+) -> Path:
     """Return the folder that holds a dataset's `folder`: the user's, or the one where an archive is unpacked.
 
     The official archive is downloaded if the user gives nothing, unless the downloads are already `is_whole`.

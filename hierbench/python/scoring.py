@@ -11,7 +11,7 @@ from hierbench.hierarchy.class_names import named_columns
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.python.boards import parse_columns, whole_number
 from hierbench.studies.scoring.predictions import Arrays
-from hierbench.studies.scoring.score_files import Request, score_files
+from hierbench.studies.scoring.score_files import ScoreRequest, score_files
 from hierbench.studies.scoring.score_report import Report
 from hierbench.utils.errors import UserError
 
@@ -73,7 +73,7 @@ def score(
             files.append(Arrays(where, _array(item), of_all, named_columns(item)))
     if not any(isinstance(file, Path) for file in files):
         name = name or "predictions"
-    request = Request(
+    request = ScoreRequest(
         files,
         None if dataset is None else str(dataset),
         tree if tree is None or isinstance(tree, Hierarchy) else str(tree),

@@ -75,7 +75,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class FolderReport:
     """All findings of one folder."""
 
     folder: Path

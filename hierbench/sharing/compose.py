@@ -11,7 +11,7 @@ from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.findings import Finding, Report
+from hierbench.runs.findings import Finding, FolderReport
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing import pictures
@@ -49,7 +49,7 @@ class Publication:
     """
 
     board: Board
-    report: Report
+    report: FolderReport
     notes: list[str] = field(default_factory=list)
 
 
@@ -103,7 +103,7 @@ def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:
     return PAPER if table is None else table.shown()
 
 
-def refuse_rejected(board: Board, report: Report) -> list[str]:
+def refuse_rejected(board: Board, report: FolderReport) -> list[str]:
     """Raise a UserError that names what is rejected of the runs and rows of a table, or is not finished.
 
     Returns:

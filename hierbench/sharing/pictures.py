@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Request, draw
+from hierbench.figures.plots.figure_data import FigureRequest, draw
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Records
 from hierbench.sharing.place import PICTURES
@@ -41,7 +41,7 @@ def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir
 
 def draw_one(kind: str, board: Board, dataset: str, data_dir: Path, path: Path) -> None:
     """Write a picture of a board's runs; a UserError says what it lacks."""
-    style.write_figure(draw(kind, Request(dataset, data_dir, board.of_runs)).figure, path)
+    style.write_figure(draw(kind, FigureRequest(dataset, data_dir, board.of_runs)).figure, path)
 
 
 def _check_predictions(board: Board, source: Records) -> None:

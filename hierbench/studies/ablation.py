@@ -21,7 +21,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.studies.comparison import AGAIN
-from hierbench.studies.dry_run import Line, announce, count_model_parameters, lines_of_plan
+from hierbench.studies.dry_run import PlannedJob, announce, count_model_parameters, lines_of_plan
 from hierbench.studies.study import Study, carry_out
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
@@ -54,7 +54,7 @@ class Ablation(Study):
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job, with the variant's name."""
         seeds = range(session.num_seeds)
-        lines = [Line(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
+        lines = [PlannedJob(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
         if plan:
             lines = [replace(line, method=self.names[line.id or ""]) for line in lines_of_plan(plan, state)]
         return announce(session, lines, partial(count_model_parameters, session.recipe, self.methods, session.types))

@@ -24,7 +24,7 @@ Models = Mapping[tuple[FeatureType, str], int]  # parameters by type and method
 
 
 @dataclass(frozen=True)
-class Line:
+class PlannedJob:
     """A job of a plan, which may be blocked by missing data or weights."""
 
     method: str
@@ -36,18 +36,18 @@ class Line:
     trains: bool = True  # rather than re-ranks
 
 
-def lines_of_plan(plan: Sequence[Job], state: dict[str, JobState]) -> list[Line]:
+def lines_of_plan(plan: Sequence[Job], state: dict[str, JobState]) -> list[PlannedJob]:
     """Return the lines of a plan."""
     return [
-        Line(job.spec.method.name, job.spec.type, job.spec.seed, state[job.id], job.id, job.spec.base, job.trains)
+        PlannedJob(job.spec.method.name, job.spec.type, job.spec.seed, state[job.id], job.id, job.spec.base, job.trains)
         for job in plan
     ]
 
 
-def blocked_lines(methods: Sequence[LoadedMethod], types: Sequence[FeatureType], seeds: int) -> list[Line]:
+def blocked_lines(methods: Sequence[LoadedMethod], types: Sequence[FeatureType], seeds: int) -> list[PlannedJob]:
     """Return the lines of the plan that missing data or weights block."""
     return [
-        Line(method.name, feature_type, seed, "blocked", trains=method.trains)
+        PlannedJob(method.name, feature_type, seed, "blocked", trains=method.trains)
         for seed in range(seeds)
         for feature_type in types
         for method in methods
@@ -77,7 +77,7 @@ def say_notes(prepared: Prepared) -> None:
             say(f"note: {note}")
 
 
-def summary(recipe: Recipe, lines: Sequence[Line], seconds: float | None, device: str, blocked: str) -> str:
+def summary(recipe: Recipe, lines: Sequence[PlannedJob], seconds: float | None, device: str, blocked: str) -> str:
     """Return the plan in one line."""
     counts = Counter(line.state for line in lines)
     jobs = f"{len(lines)} job{'s' * (len(lines) != 1)}"
@@ -101,7 +101,7 @@ def describe(extraction: Extraction, recipe: Recipe) -> str:
     return f"{text}to extract" + ("" if extraction.seconds is None else f", about {duration(extraction.seconds)}")
 
 
-def announce(session: Session, lines: Sequence[Line], models: Callable[[], Models], **more: Any) -> Table | None:
+def announce(session: Session, lines: Sequence[PlannedJob], models: Callable[[], Models], **more: Any) -> Table | None:
     """Set where a plan runs, and say how much it is; return the table of a dry run, which ends with it.
 
     Args:
@@ -127,7 +127,7 @@ def announce(session: Session, lines: Sequence[Line], models: Callable[[], Model
 
 
 def dry_run_table(
-    recipe: Recipe, lines: Sequence[Line], needed: Estimate, models: Models, device: str, blocked: str
+    recipe: Recipe, lines: Sequence[PlannedJob], needed: Estimate, models: Models, device: str, blocked: str
 ) -> Table:
     """Return a line per job, with the parameters of its model and the least time that it takes."""
     rows = []

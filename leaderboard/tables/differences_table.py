@@ -7,7 +7,7 @@ from typing import Any
 
 from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.paired import Comparison, Difference
+from hierbench.leaderboard.paired import Difference, RowComparison
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Interval, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import lacking
@@ -17,7 +17,7 @@ FEW = 3  # comparisons for which it is said in what the specs differ: of all row
 EFFECT = "d: mean over standard deviation, of the differences by seed or pooled over both rows."
 
 
-def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Table:
+def differences_table(board: BoardData, comparisons: Sequence[RowComparison]) -> Table:
     """Return the differences from a reference: a row per comparison, and in CSV and JSON a line per metric too."""
     all_differences = [pair.differences for pair in comparisons]
     columns = [column for column in board.columns if any(column.name in differences for differences in all_differences)]
@@ -59,7 +59,7 @@ def differences_table(board: BoardData, comparisons: Sequence[Comparison]) -> Ta
     )
 
 
-def difference_records(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+def difference_records(comparisons: Sequence[RowComparison]) -> list[dict[str, Any]]:
     """Return a record per comparison and metric."""
     return [
         {**_names(pair), "metric": metric, **as_numbers(gap)}
@@ -73,7 +73,7 @@ def as_numbers(gap: Difference) -> dict[str, Any]:
     return asdict(gap) | {"significant": gap.significant}
 
 
-def _names(pair: Comparison) -> dict[str, str]:
+def _names(pair: RowComparison) -> dict[str, str]:
     reference = one_line(f"{pair.reference.method}:{pair.reference.type}")
     return {"type": pair.row.type, "method": one_line(pair.row.method), "reference": reference}
 

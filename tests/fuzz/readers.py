@@ -80,7 +80,7 @@ def predictions(data, folder):
     """A file for `hierbench score`, of predictions and of targets, in each of its formats; or a compact file."""
     from hierbench import Hierarchy
     from hierbench.leaderboard.formats import FORMATS, render
-    from hierbench.studies.scoring.score_files import Request, score_files
+    from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
     from hierbench.utils.errors import UserError
 
@@ -99,7 +99,7 @@ def predictions(data, folder):
     right.write_text("a\nb\nc\nd\na\n")
     for files, targets in (([given], None), ([given], right), ([given], given)):
         with contextlib.suppress(UserError):
-            found = score_files(Request(files, None, tree, targets, None, None, 2, 0, folder / "runs", folder))
+            found = score_files(ScoreRequest(files, None, tree, targets, None, None, 2, 0, folder / "runs", folder))
             assert all(render(report_table(found), form) for form in FORMATS)
             assert 0 <= found["top1"] <= 100
     assert not (folder / "runs").exists()

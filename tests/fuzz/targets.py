@@ -160,9 +160,9 @@ def _unpacked(path, target):
 
 def _zipped(path, target):
     from hierbench.data.datasets.tiny_imagenet import open_source
-    from hierbench.data.source import Request
+    from hierbench.data.source import SourceRequest
 
-    for piece in open_source(Request(path, target)).pieces():
+    for piece in open_source(SourceRequest(path, target)).pieces():
         with contextlib.suppress(ValueError):
             piece.load()
 

@@ -153,6 +153,8 @@ def test_the_printed_method_is_short(page):
     assert len((folder / "my_soft_labels.py").read_text(encoding="utf-8").strip().splitlines()) <= 25
 
 
-def test_the_picture_of_the_layers_is_that_of_the_contract():
-    drawn = runpy.run_path(str(ROOT / "docs/pictures/layers.py"))["draw"]()
-    assert (ROOT / "docs/pictures/layers.svg").read_text(encoding="utf-8") == drawn
+@pytest.mark.parametrize("name", ["layers", "run"])
+def test_the_pictures_are_those_of_the_code(name):
+    """The layers are those of the contract, and each function of a run's life exists."""
+    drawn = runpy.run_path(str(ROOT / f"docs/pictures/{name}.py"))["draw"]()
+    assert (ROOT / f"docs/pictures/{name}.svg").read_text(encoding="utf-8") == drawn

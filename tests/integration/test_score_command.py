@@ -17,7 +17,7 @@ from hierbench.metrics import Evidence, compute_metrics, evaluate
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Store
-from hierbench.studies.scoring.score_files import Request, score_files
+from hierbench.studies.scoring.score_files import ScoreRequest, score_files
 from tests import mistake_runs
 from tests.run_files import metrics_of, predictions_of, spec_of
 
@@ -182,7 +182,7 @@ def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
     """An error while they are written leaves no record; one that is there is kept."""
     for seed in (1, 2):
         save(place, f"vit-{seed}.npz", seed)
-    request = Request(
+    request = ScoreRequest(
         [place / "vit-1.npz", place / "vit-2.npz"], "shapes", None, None, None, None, 0, 0, place / "runs",
         place / "data",
     )  # fmt: skip

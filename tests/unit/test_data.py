@@ -79,7 +79,7 @@ def test_tiny_imagenet(tmp_path, miniatures):
 
 def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
     from hierbench.data.datasets.tiny_imagenet import open_source
-    from hierbench.data.source import Request
+    from hierbench.data.source import SourceRequest
 
     def few(name, content):
         """Twelve images of one class, two of the others."""
@@ -91,7 +91,7 @@ def test_tiny_imagenet_holds_out_the_last_by_number(tmp_path, miniatures):
     with zipfile.ZipFile(archive) as ordered, zipfile.ZipFile(other, "w") as shuffled:
         for name in sorted(ordered.namelist(), reverse=True):  # 9 comes first, then 8 to 2, 11, 10, 1 and 0
             shuffled.writestr(name, black.getvalue() if name.endswith("_11.JPEG") else ordered.read(name))
-    source = open_source(Request(other, tmp_path))
+    source = open_source(SourceRequest(other, tmp_path))
     assert [len(source.labels[split]) for split in ("train", "val")] == [11 + 199, 200]
     assert sum(not piece.load().any() for piece in source.pieces() if piece.split == "val") == 1
 

@@ -46,13 +46,13 @@ Record(sys.argv[1], "s", Path.cwd())
 
 
 def test_a_search_that_is_killed_while_its_database_is_made_begins_again(cli, tmp_path):
-    from hierbench.studies.tuning.search import Record
+    from hierbench.studies.tuning.search import TrialRecord
 
     storage = f"sqlite:///{tmp_path}/optuna.db"
     assert cli.start(tmp_path, storage, python=("-c", SEARCH)).finish().code == -9
     left = os.listdir(tmp_path)
     assert not (tmp_path / "optuna.db").exists() and len(left) == 2 and sum(".study" in name for name in left) == 1
-    assert Record(storage, "s", tmp_path).trials() == []
+    assert TrialRecord(storage, "s", tmp_path).trials() == []
     assert os.listdir(tmp_path) == ["optuna.db"]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from hierbench import Hierarchy
 from hierbench.data.datasets.imagenet1k import open_source
-from hierbench.data.source import Request
+from hierbench.data.source import SourceRequest
 from hierbench.utils.errors import UserError
 
 
@@ -19,7 +19,7 @@ def layouts(tmp_path_factory, miniatures):
 
 
 def opened(folder):
-    return open_source(Request(folder, folder))
+    return open_source(SourceRequest(folder, folder))
 
 
 def test_all_layouts_are_the_same_examples(layouts):
@@ -51,7 +51,7 @@ def test_images_are_decoded_to_one_size(layouts):
 def test_mistakes_are_one_line(tmp_path, layouts, miniatures):
     for source, said in ((None, "never downloaded"), (tmp_path / "none", "no folder")):
         with pytest.raises(UserError, match=said):
-            open_source(Request(source, tmp_path))
+            open_source(SourceRequest(source, tmp_path))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"1,000 of 1,000 classes have fewer than 2 train images: n01440764"):
         opened(tmp_path / "empty")

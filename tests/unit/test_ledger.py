@@ -8,7 +8,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.execution.plan import make_spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.ledger import Difference, build_ledger, known_differences, ledger_table
+from hierbench.leaderboard.ledger import KnownDifference, build_ledger, known_differences, ledger_table
 from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.record_reader import read_records
@@ -90,10 +90,10 @@ def test_which_differences_touch_which_cell(dataset, protocol):
 
 
 def test_the_differences_name_what_exists_and_what_touches_ce_touches_crm():
-    difference, place = Difference(row=1, summary="", methods=("ce",), metrics=("top1",)), ("fgvc", "type-I")
+    difference, place = KnownDifference(row=1, summary="", methods=("ce",), metrics=("top1",)), ("fgvc", "type-I")
     assert difference.touches(*place, "crm", "top1", "paper") and difference.touches(*place, "ce", "top1", "authors")
     assert not difference.touches(*place, "crm", "hierdist@1", "paper")
-    assert not Difference(row=1, summary="", methods=("crm",)).touches(*place, "ce", "top1", "paper")
+    assert not KnownDifference(row=1, summary="", methods=("crm",)).touches(*place, "ce", "top1", "paper")
     known = known_differences()
     assert len({entry.row for entry in known}) == len(known) >= 14
     methods = {x.method for dataset in paper_datasets() for x in Board.paper(dataset).rows}

@@ -18,7 +18,7 @@ from hierbench.figures.plots import (
     tradeoff_plot,
     tree_drawing,
 )
-from hierbench.figures.plots.figure_data import Request
+from hierbench.figures.plots.figure_data import FigureRequest
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.runs.integrity import fingerprints
@@ -85,7 +85,7 @@ def test_mapping_curves_follow_the_formula(cifar100):
     from hierbench.methods.haframe import hierarchy_aware_frame
 
     exponential = similarity_plot.mapping_curves(cifar100, "paper")
-    lines = similarity_plot.draw(Request("cifar100")).figure.axes[0].lines
+    lines = similarity_plot.draw(FigureRequest("cifar100")).figure.axes[0].lines
     (linear,) = [line.get_ydata().tolist() for line in lines if line.get_label() == "linear"]
     assert linear == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
     assert [curve.gamma for curve in exponential] == [1, 2, 3, 4, 5]
@@ -134,7 +134,7 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
 def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
     failed = replace(row("failed", n=0), metrics=dict.fromkeys(METRICS, Cell(None, None)))
     rows = [row("good"), replace(row("lucky", severity=0.5), lacking=[2]), row("perfect", severity=None), failed]
-    drawing = tradeoff_plot.draw(Request("shapes", board=Board("shapes", "paper", "height", rows)))
+    drawing = tradeoff_plot.draw(FigureRequest("shapes", board=Board("shapes", "paper", "height", rows)))
     axes = drawing.figure.axes[0]
     assert axes.patches[0].get_x() == rows[0].metrics["mistake_severity"].mean
     assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff_plot.FAINT]
@@ -152,7 +152,7 @@ def test_the_band_holds_exactly_the_competitive_rows_and_labels_do_not_cover_eac
     severities = [row.metrics["mistake_severity"].mean for row in board.rows]
     assert [low <= severity < high for severity in severities] == [row.competitive for row in board.rows]
     with style.house_style():
-        figure = tradeoff_plot.draw(Request(dataset, board=board)).figure
+        figure = tradeoff_plot.draw(FigureRequest(dataset, board=board)).figure
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         texts = figure.axes[0].texts
@@ -251,9 +251,9 @@ def test_curves_of_the_published_runs():
 @pytest.mark.parametrize(
     ("kind", "request_"),
     [
-        (similarity_plot, Request("cifar100")),
-        (frame_plot, Request("cifar100")),
-        (tradeoff_plot, Request("fgvc", board=Board.paper("fgvc"))),
+        (similarity_plot, FigureRequest("cifar100")),
+        (frame_plot, FigureRequest("cifar100")),
+        (tradeoff_plot, FigureRequest("fgvc", board=Board.paper("fgvc"))),
         (curves_plot, of_runs("tiny-imagenet-frozen", PUBLISHED)),
     ],
 )

@@ -11,12 +11,12 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, find_column
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Cell, Row
-from hierbench.runs.findings import Report
+from hierbench.runs.findings import FolderReport
 from hierbench.runs.further_metrics import FILE, values_content
 from hierbench.runs.store import Store
 from hierbench.sharing.site import pages
 from hierbench.sharing.site.build import MARKER, build_site, write_site
-from hierbench.sharing.site.content import Table
+from hierbench.sharing.site.content import SiteTable
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 from tests import site_records as records
@@ -149,7 +149,7 @@ def test_a_large_table_has_light_rows(tmp_path):
     title = records.QUOTED * 20
     cells = {name: Cell(50.0, 0.5, [49.5, 50.5]) for name in ("top1", "mistake_severity")}
     rows = [Row("type-I", f"m{i:03}", title, 2, 2, cells, [], seeds=[0, 1], lacking=[2, 3, 4]) for i in range(150)]
-    table = Table("big", tmp_path, tmp_path / "big", Board("big", "paper", "height", rows), Report(tmp_path))
+    table = SiteTable("big", tmp_path, tmp_path / "big", Board("big", "paper", "height", rows), FolderReport(tmp_path))
     write_site([table], tmp_path / "site", "Big")
     page = (tmp_path / "site/tables/big/index.html").read_text()
     assert len(page) < 300_000 and page.count('<tr class="lacking">') == 150 and "lacks seeds 2-4" in page

@@ -14,7 +14,7 @@ from hierbench.execution.scheduler import run_plan
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from hierbench.studies.tuning.search import Record, Search, Space, Target, search_space
+from hierbench.studies.tuning.search import Search, Space, Target, TrialRecord, search_space
 from hierbench.studies.tuning.tuning_study import winner
 from hierbench.utils.errors import UserError
 from tests.run_files import history_of, metrics_of
@@ -154,9 +154,9 @@ def test_the_winner_and_how_sure_it_is():
 
 def test_a_storage_that_is_none(tmp_path):
     with pytest.raises(UserError, match="--storage nonsense"):
-        Record("nonsense", "s", tmp_path)
+        TrialRecord("nonsense", "s", tmp_path)
     with pytest.raises(UserError, match="--storage sqlite"):
-        Record(f"sqlite:///{tmp_path}/no/such/folder/x.db", "s", tmp_path)
+        TrialRecord(f"sqlite:///{tmp_path}/no/such/folder/x.db", "s", tmp_path)
 
 
 @pytest.fixture

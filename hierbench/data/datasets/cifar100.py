@@ -24,7 +24,7 @@ from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.datasets.image_finder import files_below
 from hierbench.data.image import FORMATS, Images, UnreadableImageError, decode
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths, source_root
+from hierbench.data.source import CHUNK, Labels, Piece, Source, SourceRequest, shipped_paths, source_root
 from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -50,7 +50,7 @@ ALLOWED_GLOBALS = {  # all that the official files refer to besides plain contai
 }
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Read CIFAR-100 from the folder that holds `cifar-100-python`, or from its archive; None downloads that.
 
     A zip, or a folder with `train` and `test`, holds the images as PNG files in a folder for each class.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchvision.datasets import FGVCAircraft
 
 from hierbench.data.image import Images, decode_file, decode_pixels
-from hierbench.data.source import Piece, Request, Source, source_identity, source_root
+from hierbench.data.source import Piece, Source, SourceRequest, source_identity, source_root
 from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -25,7 +25,7 @@ SIZE = 224
 LEVELS = ("manufacturer", "family", "variant")
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Read the annotations in the folder that holds `fgvc-aircraft-2013b`, or in its archive; None downloads that."""
     dataset = "fgvc --protocol authors" if request.jpeg_quality else "fgvc"
     root = source_root(request, FOLDER, ARCHIVE, dataset, lambda downloads: (downloads / FOLDER).is_dir())

@@ -8,7 +8,7 @@ from hashlib import sha256
 import numpy as np
 
 from hierbench.data.image import decode_file
-from hierbench.data.source import Piece, Request, Source, shipped_paths, source_identity, source_root
+from hierbench.data.source import Piece, Source, SourceRequest, shipped_paths, source_identity, source_root
 from hierbench.data.writer import SPLITS
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -28,7 +28,7 @@ LINE = re.compile(r"((?:train|val|test)(?:/[\w-]+)+\.jpg), (\d{1,2}), \d{1,2}") 
 SIZE = (224, 224)
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Read the lists; the source is the repository, its folder `dataset` or its archive, None downloads that."""
     root = source_root(request, FOLDER, ARCHIVE, "grocery", lambda downloads: (downloads / FOLDER).is_dir())
     places = (root / FOLDER / "dataset", root / "dataset", root)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hierbench.data.datasets.image_finder import ARCHIVES, Locator, files_below
-from hierbench.data.source import Piece, Request, Source, shipped_paths, source_identity
+from hierbench.data.source import Piece, Source, SourceRequest, shipped_paths, source_identity
 from hierbench.utils.archives import DAMAGED, open_tar, tar_members, tar_names
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes
@@ -30,7 +30,7 @@ LARGEST = 1 << 24  # bytes of a file of the devkit; its meta.mat has 1 MB
 NOTICE = "ImageNet (ILSVRC2012): for non-commercial research and education, by the terms of image-net.org"
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Read which images there are; the source is a folder with `train` and `val`, or with the official tars.
 
     `val` has a folder per class, or is flat or a tar beside the devkit, which has its labels.

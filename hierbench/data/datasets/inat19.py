@@ -1,7 +1,7 @@
 """iNaturalist 2019: the competition's train+val archive, read as it is, split by the lists of Bertinetto et al."""
 
 from hierbench.data.datasets.split_lists import listed_file, open_listed
-from hierbench.data.source import Request, Source
+from hierbench.data.source import Source, SourceRequest
 from hierbench.utils.errors import UserError
 
 TREE = listed_file(
@@ -13,7 +13,7 @@ URL = f"https://ml-inat-competition-datasets.s3.amazonaws.com/2019/{ARCHIVE}"
 MD5 = "c60a6e2962c9b8ccbd458d12c8582644"
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Read tree and split lists; the source is the archive, or a folder that holds its images at any depth."""
     if request.source is None:
         raise UserError(

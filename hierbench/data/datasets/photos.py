@@ -3,11 +3,11 @@
 from importlib import resources
 from pathlib import Path
 
-from hierbench.data.source import Request, Source, shipped_paths
+from hierbench.data.source import Source, SourceRequest, shipped_paths
 from hierbench.data.user.vectors import class_names, read_vectors, vectors_source
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Return the features; the request is for datasets that are read from files of the user's."""
     place = Path(str(resources.files("hierbench.benchmarks"))) / "features" / "photos.npz"
     arrays, leaves = read_vectors(place), shipped_paths("cifar100")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.data.image import Images
-from hierbench.data.source import CHUNK, Labels, Piece, Request, Source, shipped_paths
+from hierbench.data.source import CHUNK, Labels, Piece, Source, SourceRequest, shipped_paths
 
 # In float64, so that no processor's last bit of a sine changes a pixel, and with it the digest and every run's id.
 Floats = NDArray[np.float64]
@@ -139,7 +139,7 @@ def _other_shapes(shapes: Labels, rng: np.random.Generator) -> Labels:
     return np.where(rng.random(num) < SAME_FAMILY, relative, anyone)
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Return the generated dataset; the request is for datasets that are read from files."""
     paths = shipped_paths("shapes")
     labels = {name: np.tile(np.arange(len(paths)), per_class) for name, per_class in PER_CLASS.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hierbench.data.datasets.image_finder import Locator
-from hierbench.data.source import Labels, Piece, Request, Source, source_identity
+from hierbench.data.source import Labels, Piece, Source, SourceRequest, source_identity
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges
 from hierbench.utils.archives import DAMAGED
@@ -67,7 +67,7 @@ def read_lists(tree: Remote, splits: Remote, downloads: Path, offline: Path | No
 
 
 def open_listed(
-    tree: Remote, splits: Remote, request: Request, source: Path, archive: str = "", md5: str = ""
+    tree: Remote, splits: Remote, request: SourceRequest, source: Path, archive: str = "", md5: str = ""
 ) -> Source:
     """Return the images that the lists name, stretched (docs/protocols.md, row 24); they are located and decoded later.
 

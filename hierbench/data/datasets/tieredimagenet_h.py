@@ -1,7 +1,7 @@
 """tieredImageNet-H: 608 classes of the user's own ILSVRC2012 images, split by the lists of Bertinetto et al."""
 
 from hierbench.data.datasets.split_lists import listed_file, open_listed
-from hierbench.data.source import Request, Source
+from hierbench.data.source import Source, SourceRequest
 from hierbench.utils.errors import UserError
 
 TREE = listed_file(
@@ -12,7 +12,7 @@ SPLITS = listed_file(
 )
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Read tree and split lists; the source holds ILSVRC2012's train and val images at any depth, or its tars."""
     if request.source is None:
         raise UserError(

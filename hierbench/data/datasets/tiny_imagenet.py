@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from hierbench.data.image import Images, UnreadableImageError, decode
-from hierbench.data.source import Piece, Request, Source, obtain_archive, shipped_paths, source_identity
+from hierbench.data.source import Piece, Source, SourceRequest, obtain_archive, shipped_paths, source_identity
 from hierbench.utils.archives import DAMAGED, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
@@ -29,7 +29,7 @@ VAL_SHARE = 10  # one in ten of each class's train images
 LARGEST = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list of 0.5 MB
 
 
-def open_source(request: Request) -> Source:
+def open_source(request: SourceRequest) -> Source:
     """Read the zip's contents and annotations; the source is the zip or a folder that holds it, None downloads it."""
     source = request.source
     if source is None:

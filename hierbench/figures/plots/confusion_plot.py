@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hierbench.config.recipe import dataset_title
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Request, Tree, open_figure_board, require_tree
+from hierbench.figures.plots.figure_data import FigureRequest, Tree, open_figure_board, require_tree
 from hierbench.figures.plots.tree_drawing import as_polyline, block_bounds, branches, class_order
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.leaderboard.selection import choose_run, run_by_id
@@ -45,7 +45,7 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
     return few[-1] if few else None
 
 
-def requested_run(request: Request) -> Record:
+def requested_run(request: FigureRequest) -> Record:
     """Return the requested finished run, by its id or in the dataset's leaderboard."""
     assert request.board is not None
     if request.run is not None:
@@ -53,7 +53,7 @@ def requested_run(request: Request) -> Record:
     return choose_run(open_figure_board(request), request.method, request.type, request.seed)
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw the confusion matrix of the requested run."""
     run = requested_run(request)
     spec, name = run.job, f"run {run.id[:12]} ({run.label})"

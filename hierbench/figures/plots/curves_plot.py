@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Floats, Request, heading, label_row, open_figure_board, remarks_on
+from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, label_row, open_figure_board, remarks_on
 from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
@@ -39,7 +39,7 @@ def _row_bands(row: Row, runs: Sequence[Record]) -> dict[str, Floats] | None:
     return {name: band_over_seeds(histories, name) for name in QUANTITIES}
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw a row of panels per type of model, a column per quantity, in each a line per method."""
     board = open_figure_board(request)
     rows = [row for row in board.rows if row.n]

@@ -39,7 +39,7 @@ BY_LEVEL = {  # metric: how the node of a level is predicted
 
 
 @dataclass(frozen=True)
-class Request:
+class FigureRequest:
     """What `hierbench plot` draws."""
 
     dataset: str  # "all" or "" where the kind allows it
@@ -52,7 +52,7 @@ class Request:
     seed: int | None = None
 
 
-def draw(kind: str, request: Request) -> Drawing:
+def draw(kind: str, request: FigureRequest) -> Drawing:
     """Draw a kind of picture in the project's style."""
     with house_style():
         drawing: Drawing = import_module(f"hierbench.figures.plots.{kind}_plot").draw(request)
@@ -63,7 +63,7 @@ def draw_board(board: Board, kind: str, **run: Any) -> "Figure":
     """Draw a picture of a board's runs, see `Board.plot`."""
     if kind not in (kinds := sorted(OF_BOARD)):
         raise unknown_name("plot", kind, kinds)
-    drawing = draw(kind, Request(board.file or board.dataset, board.data_dir, board.of_runs, **run))
+    drawing = draw(kind, FigureRequest(board.file or board.dataset, board.data_dir, board.of_runs, **run))
     for remark in drawing.remarks:
         say(f"note: {remark}")
     return drawing.figure
@@ -110,7 +110,7 @@ def require_tree(dataset: str, data_dir: Path, distance: Distance | None = None)
     return tree
 
 
-def open_figure_board(request: Request) -> Board:
+def open_figure_board(request: FigureRequest) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
     assert request.board is not None, "the kinds that need none do not ask for it"
     if not any(row.n for row in request.board.rows):

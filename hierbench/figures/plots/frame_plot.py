@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from hierbench.config.recipe import load_recipe
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Floats, Request, require_tree
+from hierbench.figures.plots.figure_data import FigureRequest, Floats, require_tree
 from hierbench.figures.plots.tree_drawing import Distances, as_polyline, branches, leaf_order
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
@@ -127,7 +127,7 @@ def sample_classes(distances: Distances) -> list[int]:
     return picked
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw the ETF at the left and the hierarchy-aware frame at the right, their trees below."""
     mode = request.protocol
     gamma = float(HAFrame.Params().gamma)

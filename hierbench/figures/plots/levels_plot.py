@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import (
     BY_LEVEL,
+    FigureRequest,
     Floats,
-    Request,
     heading,
     level_names,
     open_figure_board,
@@ -29,7 +29,7 @@ SPREAD = 0.8  # of the room of a level, shared by the markers of all methods
 FEW = 8  # levels, up to which the ticks say how many nodes there are
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw a row of panels per type of model, one per way to predict a node, in each a marker per method and level.
 
     The markers of a level are side by side, in the order of the legend. No line joins those of two levels: its slope
@@ -75,12 +75,15 @@ def draw(request: Request) -> style.Drawing:
     return style.Drawing(figure, remarks)
 
 
-def _level_marker(look: style.Look) -> dict[str, Any]:
+def _level_marker(look: style.LineLook) -> dict[str, Any]:
     return style.line_style(look) | {"linestyle": "none", "markersize": 4}
 
 
 def _panel(
-    axes: Axes, lines: Sequence[tuple[Row, Floats]], looks: Mapping[tuple[str, str], style.Look], sizes: Sequence[int]
+    axes: Axes,
+    lines: Sequence[tuple[Row, Floats]],
+    looks: Mapping[tuple[str, str], style.LineLook],
+    sizes: Sequence[int],
 ) -> None:
     levels = np.arange(1, len(sizes) + 1)
     step = SPREAD / max(len(lines), 3)

@@ -7,8 +7,8 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import (
     CLIMBING,
     COVERAGES,
+    FigureRequest,
     Floats,
-    Request,
     heading,
     open_figure_board,
     over_runs,
@@ -27,7 +27,7 @@ MARKS = 10  # points between markers on a line
 LINE = 0.15  # inches of a legend's line
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw a panel per type of model, in it a curve per method; the legends have the areas under them."""
     board = open_figure_board(request)
     runs = {id(row): counted_runs(row, board.records) for row in board.rows}

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Floats, Request, heading, open_figure_board, over_runs, remarks_on
+from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, open_figure_board, over_runs, remarks_on
 from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
@@ -37,7 +37,7 @@ def _mistake_shares(run: Record) -> Floats:
     return mistake_shares(counts, run.result["test"]["top1"])
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw a panel per type of model, in it a group of bars per distance, one bar per method."""
     board = open_figure_board(request)
     rows = [row for row in board.rows if row.n]
@@ -60,7 +60,7 @@ def draw(request: Request) -> style.Drawing:
     return style.Drawing(figure, remarks_on(board))
 
 
-def _panel(axes: Axes, bars: list[tuple[Row, Floats]], looks: dict[tuple[str, str], style.Look]) -> None:
+def _panel(axes: Axes, bars: list[tuple[Row, Floats]], looks: dict[tuple[str, str], style.LineLook]) -> None:
     width = GROUP / max(len(bars), 3)
     distances = np.arange(1, bars[0][1].shape[1] + 1)
     for i, (row, (means, half_widths)) in enumerate(bars):

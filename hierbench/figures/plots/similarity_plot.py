@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hierbench.config.recipe import dataset_title, load_recipe, recipe_names
 from hierbench.config.sections import Protocol
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Request, Tree, find_tree, require_tree
+from hierbench.figures.plots.figure_data import FigureRequest, Tree, find_tree, require_tree
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.haframe import minimum_similarity
 
@@ -19,7 +19,7 @@ MARKERS = {1: "o", 2: "s", 3: "^", 4: "D", 5: "v"}  # {gamma: marker}
 SHADES = (0.0, 0.22, 0.44, 0.62, 0.8)  # of cividis, dark enough for white paper
 
 
-class Curve(NamedTuple):
+class SimilarityCurve(NamedTuple):
     """The mapping S = (1 - s_min) exp(-gamma d / d_max) + s_min (Liang & Davis, ICCV 2023, equation 2)."""
 
     gamma: int
@@ -30,12 +30,15 @@ class Curve(NamedTuple):
         return (1.0 - self.s_min) * np.exp(-self.gamma * relative) + self.s_min
 
 
-def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[Curve]:
+def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[SimilarityCurve]:
     """Return a mapping per gamma; `mode` is the grid of s_min, see `hierbench.methods.haframe.minimum_similarity`."""
-    return [Curve(gamma, minimum_similarity(hierarchy.distances, gamma, mode, hierarchy.height)) for gamma in MARKERS]
+    return [
+        SimilarityCurve(gamma, minimum_similarity(hierarchy.distances, gamma, mode, hierarchy.height))
+        for gamma in MARKERS
+    ]
 
 
-def trees_shown(request: Request) -> tuple[dict[str, Tree], list[str]]:
+def trees_shown(request: FigureRequest) -> tuple[dict[str, Tree], list[str]]:
     """Return {dataset: tree} from low to high, and the datasets whose tree is not known here."""
     if request.dataset != "all":
         return {request.dataset: require_tree(request.dataset, request.data_dir)}, []
@@ -51,7 +54,7 @@ def trees_shown(request: Request) -> tuple[dict[str, Tree], list[str]]:
     return {name: tree_by_name[name] for name in order if name in levels.values()}, sorted(unknown)
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw the mappings of one dataset's tree, or of all known ones side by side."""
     trees, unknown = trees_shown(request)
     columns = min(len(trees), 2)

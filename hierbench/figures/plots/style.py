@@ -66,7 +66,7 @@ class Picture(Figure):
         return buffer.getvalue()
 
 
-class Look(NamedTuple):
+class LineLook(NamedTuple):
     """How one method is drawn in every figure."""
 
     colour: str
@@ -83,23 +83,23 @@ class Drawing(NamedTuple):
 
 
 LOOKS = {
-    "ce": Look(BLACK, "o", "-", ""),
-    "crm": Look(SKY, "s", (0, (1, 1)), "////"),
-    "flamingo": Look(ORANGE, "^", (0, (5, 1.5)), "...."),
-    "hafeature": Look(GREEN, "D", (0, (5, 1, 1, 1)), "\\\\\\\\"),
-    "haframe": Look(BLUE, "v", "-", "xxxx"),
+    "ce": LineLook(BLACK, "o", "-", ""),
+    "crm": LineLook(SKY, "s", (0, (1, 1)), "////"),
+    "flamingo": LineLook(ORANGE, "^", (0, (5, 1.5)), "...."),
+    "hafeature": LineLook(GREEN, "D", (0, (5, 1, 1, 1)), "\\\\\\\\"),
+    "haframe": LineLook(BLUE, "v", "-", "xxxx"),
 }
 SPARE = [
-    Look(VERMILION, "P", (0, (3, 1, 1, 1, 1, 1)), "----"),
-    Look(PURPLE, "X", (0, (8, 2)), "||||"),
-    Look(GREY, "<", (0, (2, 1)), "++++"),
-    Look(VERMILION, ">", (0, (1, 2)), "oooo"),
-    Look(PURPLE, "p", (0, (6, 1, 3, 1)), "////"),
-    Look(GREEN, "*", (0, (1, 1)), "xx"),
-    Look(BLUE, "h", (0, (4, 1, 1, 1, 1, 1)), "...."),
-    Look(ORANGE, "d", (0, (2, 2)), "\\\\"),
-    Look(SKY, "H", (0, (6, 1, 1, 1, 1, 1)), "--"),
-    Look(BLACK, "X", (0, (1, 3)), "||"),
+    LineLook(VERMILION, "P", (0, (3, 1, 1, 1, 1, 1)), "----"),
+    LineLook(PURPLE, "X", (0, (8, 2)), "||||"),
+    LineLook(GREY, "<", (0, (2, 1)), "++++"),
+    LineLook(VERMILION, ">", (0, (1, 2)), "oooo"),
+    LineLook(PURPLE, "p", (0, (6, 1, 3, 1)), "////"),
+    LineLook(GREEN, "*", (0, (1, 1)), "xx"),
+    LineLook(BLUE, "h", (0, (4, 1, 1, 1, 1, 1)), "...."),
+    LineLook(ORANGE, "d", (0, (2, 2)), "\\\\"),
+    LineLook(SKY, "H", (0, (6, 1, 1, 1, 1, 1)), "--"),
+    LineLook(BLACK, "X", (0, (1, 3)), "||"),
 ]
 
 
@@ -108,10 +108,10 @@ def look_key(row: Row) -> tuple[str, str]:
     return row.method, row.title
 
 
-def assign_looks(rows: Sequence[Row]) -> dict[tuple[str, str], Look]:
+def assign_looks(rows: Sequence[Row]) -> dict[tuple[str, str], LineLook]:
     """Return {(method, title): look}: the project's methods always look the same, others take those left."""
-    looks: dict[tuple[str, str], Look] = {}
-    look_by_name: dict[str, Look | None] = {**LOOKS}
+    looks: dict[tuple[str, str], LineLook] = {}
+    look_by_name: dict[str, LineLook | None] = {**LOOKS}
     spare = cycle(SPARE)
     for method, title in sorted({look_key(row) for row in rows}):
         looks[method, title] = look_by_name.pop(method, None) or next(spare)
@@ -156,19 +156,22 @@ def bare(axes: Axes) -> None:
         spine.set_visible(False)
 
 
-def filling(look: Look) -> dict[str, Any]:
+def filling(look: LineLook) -> dict[str, Any]:
     """Return how an area of a method is filled."""
     face = "white" if look.hatch else look.colour
     return {"facecolor": face, "edgecolor": look.colour, "hatch": look.hatch, "linewidth": 0.6}
 
 
-def line_style(look: Look) -> dict[str, Any]:
+def line_style(look: LineLook) -> dict[str, Any]:
     """Return how a line of a method is drawn."""
     return {"color": look.colour, "linestyle": look.dashes, "marker": look.marker, "markersize": 3}
 
 
 def legend_below(
-    figure: Figure, rows: Sequence[Row], looks: Mapping[tuple[str, str], Look], handle_of: Callable[[Look], Artist]
+    figure: Figure,
+    rows: Sequence[Row],
+    looks: Mapping[tuple[str, str], LineLook],
+    handle_of: Callable[[LineLook], Artist],
 ) -> None:
     """Name the methods once below all panels, in the order of the rows; few columns where names are long."""
     keys = list(dict.fromkeys(map(look_key, rows)))

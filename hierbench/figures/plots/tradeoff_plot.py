@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Floats, Request, heading, open_figure_board, remarks_on
+from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, open_figure_board, remarks_on
 from hierbench.leaderboard.statistics import AXES, TOLERANCE, Row, pareto_front, printed, ranked_rows
 from hierbench.utils.errors import UserError
 
@@ -39,7 +39,7 @@ def competitive_band(rows: Sequence[Row]) -> tuple[float, float]:
     return min(severities), float(min(printed(value, 2) for value in severities) + TOLERANCE) + ROUNDING
 
 
-def draw(request: Request) -> style.Drawing:
+def draw(request: FigureRequest) -> style.Drawing:
     """Draw the rows of a leaderboard; the better corner is the upper left one."""
     board = open_figure_board(request)
     rows = [row for row in board.rows if all(row.metrics[name].mean is not None for name in AXES)]

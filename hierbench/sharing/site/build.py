@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hierbench.sharing.place import replaced
 from hierbench.sharing.received_files import Received
-from hierbench.sharing.site.content import Table, find_tables, read_table
+from hierbench.sharing.site.content import SiteTable, find_tables, read_table
 from hierbench.sharing.site.file_names import Slugs
 from hierbench.sharing.site.method_pages import Methods
 from hierbench.sharing.site.pages import TablePage, Writer, write_index, write_method
@@ -24,7 +24,7 @@ class _Made(Received):
     files: tuple[str, ...]
 
 
-def build_site(folder: Path, target: Path, title: str, data_dir: Path) -> tuple[int, Sequence[Table]]:
+def build_site(folder: Path, target: Path, title: str, data_dir: Path) -> tuple[int, Sequence[SiteTable]]:
     """Build the site of a folder in the place of `target`; return its number of files and its tables.
 
     Args:
@@ -66,7 +66,7 @@ def check_place(target: Path) -> None:
         raise UserError(f"--output {target} holds {foreign[0]}{more}, which is not of the site; move it away")
 
 
-def write_site(tables: Sequence[Table], target: Path, title: str) -> int:
+def write_site(tables: Sequence[SiteTable], target: Path, title: str) -> int:
     """Write the pages of tables, in the order of the index, into a new folder; return the number of files."""
     work = 10 + sum(len(table.board.rows) / 2 + 5 for table in tables)  # at most
     with Meter("site", work) as meter:

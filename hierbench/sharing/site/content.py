@@ -13,7 +13,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.findings import Finding, Report, shown_state
+from hierbench.runs.findings import Finding, FolderReport, shown_state
 from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.state import State, weakest
@@ -25,7 +25,7 @@ NOT_OF_IT = "its spec cannot be read, or is of another dataset"
 
 
 @dataclass
-class Table:
+class SiteTable:
     """One published table.
 
     Attributes:
@@ -41,7 +41,7 @@ class Table:
     folder: Path
     records: Path
     board: Board
-    report: Report
+    report: FolderReport
     trouble: str = ""
 
     @property
@@ -80,7 +80,7 @@ def find_tables(folder: Path) -> list[str]:
     return tables
 
 
-def read_table(folder: Path, dataset: str, data_dir: Path) -> Table:
+def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     """Return a published table as verification leaves it; where nothing is left, with the reason and no rows."""
     folder, data_dir = folder.absolute(), data_dir.absolute()  # as what verification says has them
     root, trouble = folder / dataset, ""
@@ -111,7 +111,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> Table:
     others = sorted((record for record in read_records(root) if record.id not in ids), key=lambda record: record.id)
     runs += [replace(record, state=State.REJECTED, findings=(NOT_OF_IT,)) for record in others]
     rows, tables = (list(map(without_paths, findings)) for findings in (report.rows, report.tables))
-    return Table(dataset, folder, root, board, Report(root, runs, rows, tables), trouble)
+    return SiteTable(dataset, folder, root, board, FolderReport(root, runs, rows, tables), trouble)
 
 
 def _with_kept(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
-from hierbench.sharing.site.content import Table
+from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import Slugs, block, printable, short_name
 from hierbench.sharing.sources import find_source
 
@@ -39,7 +39,7 @@ class About:
 
 
 @dataclass
-class Method:
+class MethodPage:
     """A method as it ran, in one version of its code.
 
     Attributes:
@@ -57,17 +57,17 @@ class Method:
     text: str = ""
     file: str = ""
     about: About = field(default_factory=About)
-    cells: list[tuple[Table, Row, str]] = field(default_factory=list)
+    cells: list[tuple[SiteTable, Row, str]] = field(default_factory=list)
 
 
 class Methods:
     """The methods of a site, found as its tables are added."""
 
     def __init__(self) -> None:
-        self.known: dict[Key, Method] = {}
+        self.known: dict[Key, MethodPage] = {}
         self._slugs = Slugs()
 
-    def add(self, table: Table, row: Row, folder: str) -> Method | None:
+    def add(self, table: SiteTable, row: Row, folder: str) -> MethodPage | None:
         """Return the method of a row, with the row among its cells; None for predictions made elsewhere."""
         if row.scored or not row.runs:
             return None
@@ -77,11 +77,11 @@ class Methods:
             text, file = self._source(table, name, code, run)
             about = about_method(text, name) if text else About()
             title = short_name(about.title or row.title)
-            self.known[key] = Method(name, code, self._slugs.of(name), title, text, file, about)
+            self.known[key] = MethodPage(name, code, self._slugs.of(name), title, text, file, about)
         self.known[key].cells.append((table, row, folder))
         return self.known[key]
 
-    def _source(self, table: Table, name: str, code: str, run: Record) -> tuple[str, str]:
+    def _source(self, table: SiteTable, name: str, code: str, run: Record) -> tuple[str, str]:
         """Return the text of the file whose code has the digest, and its path if it was published; "" without one."""
         path, content = find_source(name, code, run, [table.records]) or (None, b"")
         return content.decode(errors="replace"), path.relative_to(table.folder).as_posix() if path else ""

@@ -33,9 +33,9 @@ from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import RECORDS
 from hierbench.sharing.pictures import draw_one
 from hierbench.sharing.place import SUFFIXES
-from hierbench.sharing.site.content import Table
+from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import block, clean, short_name
-from hierbench.sharing.site.method_pages import Method, Methods, highlighted
+from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
 from hierbench.sharing.table_page import table_commands
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
@@ -116,7 +116,7 @@ class TablePage:
         best: of each column, see `best_rows`.
     """
 
-    def __init__(self, table: Table, slug: str, writer: Writer, methods: Methods) -> None:
+    def __init__(self, table: SiteTable, slug: str, writer: Writer, methods: Methods) -> None:
         self.table, self.folder, self.writer = table, f"tables/{slug}", writer
         self.methods = {id(row): methods.add(table, row, self.folder) for row in table.board.rows}
         self.best, self.picture = best_rows(table.board), ""
@@ -193,7 +193,7 @@ class TablePage:
         return titles | {ARCHIVE: "Records of all runs"}
 
 
-def records_in(table: Table) -> Iterator[Path]:
+def records_in(table: SiteTable) -> Iterator[Path]:
     """Yield the files of a table's records that publishing writes, in order."""
     for name in BESIDE:
         yield table.records / name
@@ -206,7 +206,7 @@ def records_in(table: Table) -> Iterator[Path]:
             yield table.records / run / name
 
 
-def write_method(writer: Writer, method: Method) -> None:
+def write_method(writer: Writer, method: MethodPage) -> None:
     """Write the page of a method."""
     heads = ["Name", "Type", "Default", "Bounds", "Tuned over"]
     lines = [Line([Text(clean(str(value))) for value in line]) for line in method.about.hyperparameters]
@@ -220,7 +220,7 @@ def write_method(writer: Writer, method: Method) -> None:
     )
 
 
-def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Method]) -> None:
+def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[MethodPage]) -> None:
     """Write the page that lists all: what holds across the tables first, where there are several."""
     boards, picture, across = [page.table.board for page in pages if page.table.board.rows], "", Markup()
     if len(boards) > 1:
@@ -231,7 +231,7 @@ def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Me
     writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 
-def method_results(method: Method) -> Sheet:
+def method_results(method: MethodPage) -> Sheet:
     """Return the rows of a method in all tables."""
     columns = list(dict.fromkeys(column for table, _, _ in method.cells for column in table.board.shown))
     lines = [

@@ -10,7 +10,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, further
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.open_board import is_published
-from hierbench.runs.findings import Report
+from hierbench.runs.findings import FolderReport
 from hierbench.runs.record import Records
 from hierbench.sharing.verification.inspection import inspect
 from hierbench.sharing.verification.published_tables import check_tables
@@ -22,7 +22,7 @@ class Opened:
     """A board, and all that verification found."""
 
     board: Board
-    report: Report
+    report: FolderReport
 
 
 def checked_board(
@@ -59,7 +59,9 @@ def checked_board(
     return Opened(with_columns(board, columns, data_dir), report)
 
 
-def checked_records(dataset: str, root: Path, data_dir: Path, metrics: Collection[str] = ()) -> tuple[Records, Report]:
+def checked_records(
+    dataset: str, root: Path, data_dir: Path, metrics: Collection[str] = ()
+) -> tuple[Records, FolderReport]:
     """Return the runs of a dataset as they were checked, and what was found of them; arguments as above."""
     inspection = inspect(root, data_dir, dataset_name(dataset), metrics=metrics)
-    return inspection.records, Report(root, [run.record for run in inspection.runs], inspection.rows)
+    return inspection.records, FolderReport(root, [run.record for run in inspection.runs], inspection.rows)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hierbench.config.options import Device
 from hierbench.leaderboard.open_board import is_published
-from hierbench.runs.findings import Report
+from hierbench.runs.findings import FolderReport
 from hierbench.sharing.verification.inspection import inspect
 from hierbench.sharing.verification.published_tables import check_tables, metrics_shown
 from hierbench.utils.errors import UserError
@@ -19,7 +19,7 @@ def verify(
     weights: Path | None = None,
     *,
     all_metrics: bool = False,
-) -> list[Report]:
+) -> list[FolderReport]:
     """Verify runs folders and folders of published records; nothing in them is trusted, run or changed.
 
     Args:
@@ -57,7 +57,7 @@ def _verify(
     device: Device,
     weights: Path | None,
     all_metrics: bool,
-) -> Report:
+) -> FolderReport:
     """Verify one folder."""
     metrics = None if all_metrics else metrics_shown(folder, dataset)
     checked = inspect(folder, data_dir, metrics=metrics)
@@ -68,7 +68,7 @@ def _verify(
         from hierbench.studies.reproduction.retraining import train_again  # with all that trains
 
         train_again(runs, retrain, data_dir, device, weights)
-    report = Report(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
+    report = FolderReport(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
     if unchecked := {name for run in runs for name in run.unchecked}:
         report.notes.append(
             f"Not computed again: {len(unchecked)} metrics that are kept with runs and that no table here shows; "

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from hierbench.leaderboard.table import Flag, Line, Table, Text
-from hierbench.runs.findings import CAVEAT, LONGEST, Report, shown_state
+from hierbench.runs.findings import CAVEAT, LONGEST, FolderReport, shown_state
 from hierbench.runs.record import differing_params
 from hierbench.runs.state import State
 from hierbench.utils.text import one_line
 
 
-def verification_table(reports: Sequence[Report]) -> Table:
+def verification_table(reports: Sequence[FolderReport]) -> Table:
     """Return the findings of folders; JSON has all of them, the text what there is something to say of."""
     lines, above, items, notes = list[Line](), list[str](), list[str](), list[str]()
     noted = dict[str, list[str]]()

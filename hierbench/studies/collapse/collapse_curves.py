@@ -67,7 +67,7 @@ class Curve(NamedTuple):
     points: tuple[Point, ...]
 
 
-class Line(NamedTuple):
+class MeanLine(NamedTuple):
     """One quantity of a frame over the epochs: mean, smallest and largest of the seeds."""
 
     epochs: list[int]
@@ -76,7 +76,7 @@ class Line(NamedTuple):
     high: list[float]
 
 
-def mean_line(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | None:
+def mean_line(curves: Sequence[Curve], frame: Frame, quantity: str) -> MeanLine | None:
     """Return a quantity of a frame's curves, None where there is no curve."""
     of_frame = [curve for curve in curves if curve.frame == frame]
     if not of_frame:
@@ -85,7 +85,7 @@ def mean_line(curves: Sequence[Curve], frame: Frame, quantity: str) -> Line | No
         [getattr(point, quantity) for point in points] for points in zip(*(c.points for c in of_frame), strict=True)
     ]
     epochs = [point.epoch for point in of_frame[0].points]
-    return Line(epochs, list(map(fmean, values)), list(map(min, values)), list(map(max, values)))
+    return MeanLine(epochs, list(map(fmean, values)), list(map(min, values)), list(map(max, values)))
 
 
 def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:

@@ -27,7 +27,7 @@ from hierbench.runs.record_reader import read_record
 from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, Frame, curves_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure
-from hierbench.studies.dry_run import Line, announce, count_model_parameters, lines_of_plan
+from hierbench.studies.dry_run import PlannedJob, announce, count_model_parameters, lines_of_plan
 from hierbench.studies.study import Study, carry_out
 from hierbench.training.snapshots import default_every, is_complete, restart
 from hierbench.utils.console import Meter, say
@@ -97,7 +97,7 @@ class CollapseStudy(Study):
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job."""
         seeds = range(session.num_seeds)
-        lines = [Line(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
+        lines = [PlannedJob(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
         return announce(session, lines_of_plan(plan, state) if plan else lines, self._models, snapshots=self.snapshots)
 
     def _models(self) -> dict[tuple[FeatureType, str], int]:

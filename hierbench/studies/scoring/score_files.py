@@ -42,7 +42,7 @@ TREE = "a tree"  # that was given as such, and has no name
 
 
 @dataclass(frozen=True)
-class Request:
+class ScoreRequest:
     """The options of `hierbench score`; exactly one of dataset and tree is given.
 
     In place of a file there may be arrays, and in place of a tree's file or name the tree. `dashes` is what
@@ -63,7 +63,7 @@ class Request:
     dashes: str = "--"
 
 
-def score_files(request: Request) -> Report:
+def score_files(request: ScoreRequest) -> Report:
     """Score files of predictions, one per seed; with a dataset, record them.
 
     Raises:
@@ -124,7 +124,7 @@ def score_files(request: Request) -> Report:
     return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns)
 
 
-def _truth(request: Request) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
+def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
     """Return recipe and prepared data of the dataset, or None, and the tree."""
     if (request.dataset is None) == (request.tree is None):
         raise UserError("give either a dataset, whose leaderboard gets a row, or a tree, which only prints metrics")

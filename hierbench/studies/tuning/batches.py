@@ -10,13 +10,15 @@ from hierbench.runs.job import Job
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.requests import Request, extend_request
-from hierbench.studies.tuning.search import OBJECTIVE, Record, Search, Target
+from hierbench.studies.tuning.search import OBJECTIVE, Search, Target, TrialRecord
 
 
 class Batches:
     """The trials of one search, batch by batch."""
 
-    def __init__(self, target: Target, search: Search, record: Record, execution: Execution, request: Request) -> None:
+    def __init__(
+        self, target: Target, search: Search, record: TrialRecord, execution: Execution, request: Request
+    ) -> None:
         self.target, self.search, self.record, self.execution = target, search, record, execution
         self.store, self.request = execution.setting.store, request
         self.labels: dict[str, str] = {}

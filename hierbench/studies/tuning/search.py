@@ -250,7 +250,7 @@ def without_password(storage: str) -> str:
         return storage
 
 
-class Record:
+class TrialRecord:
     """A study in a database, to which trials are added as they end; commands share it under a lock in the folder.
 
     Raises:

@@ -30,10 +30,10 @@ from hierbench.studies.study import Study, carry_out
 from hierbench.studies.tuning.batches import Batches, shown
 from hierbench.studies.tuning.search import (
     OBJECTIVE,
-    Record,
     Search,
     Space,
     Target,
+    TrialRecord,
     of_search,
     search_space,
     without_password,
@@ -146,7 +146,7 @@ class Tuning(Study):
             target = Target(self.recipe, prepared, method, feature_type, session.inputs.digest)
             name = target.study(space, assert_sampler)
             record, search = (
-                Record(self.storage, name, session.options.runs),
+                TrialRecord(self.storage, name, session.options.runs),
                 Search(space, assert_sampler, target.start(space)),
             )
             done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
