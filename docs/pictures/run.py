@@ -1,4 +1,4 @@
-"""Draws docs/pictures/run.svg, the life of a run: `uv run python docs/pictures/run.py`. Each function named must exist."""
+"""Draws docs/pictures/run.svg, the life of a run: `uv run python docs/pictures/run.py`. Its functions must exist."""
 
 import importlib
 from pathlib import Path
@@ -10,7 +10,11 @@ STEPS = (  # what happens, the file, the function that writes it
     ("Its jobs are planned", "<id>/spec.json, status.json", "hierbench.runs.store.Run.plan"),
     ("A worker takes a job", "<id>/status.json: running", "hierbench.execution.run_job.execute"),
     ("An epoch ends", "<id>/checkpoint.pt, history.csv", "hierbench.training.trainer.train"),
-    ("The model predicts the test split", "<id>/predictions.npz, metrics.json", "hierbench.training.results.write_result"),
+    (
+        "The test split is predicted",
+        "<id>/predictions.npz, metrics.json",
+        "hierbench.training.results.write_result",
+    ),
     ("The digests of all files are recorded", "<id>/status.json: done", "hierbench.runs.integrity.fingerprints"),
     ("The run is read and checked", "no file: a Record", "hierbench.runs.record_reader.read_records"),
     ("The records make rows and statistics", "no file: a Board", "hierbench.leaderboard.board.Board.of"),
@@ -48,7 +52,8 @@ def draw() -> str:
             f'<rect x="12" y="{top}" width="{WIDTH - 24}" height="40" rx="4" fill="{fill}"/>',
             f'<text x="32" y="{top + 25}" font-size="13" text-anchor="middle" fill="#333333">{number + 1}</text>',
             f'<text x="52" y="{top + 25}" font-size="13.5" fill="#111111">{escape(step)}</text>',
-            f'<text x="330" y="{top + 25}" font-size="12.5" font-family="monospace" fill="#222222">{escape(file)}</text>',
+            f'<text x="330" y="{top + 25}" font-size="12.5" font-family="monospace" fill="#222222">'
+            f"{escape(file)}</text>",
             f'<text x="604" y="{top + 25}" font-size="12.5" font-family="monospace" fill="#222222">'
             f"{escape(f'{package}.{name}')}</text>",
         ]

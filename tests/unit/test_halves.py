@@ -36,12 +36,12 @@ def test_the_next_who_writes_a_file_removes_what_was_half_written_of_it(tmp_path
 SEARCH = """
 import os, sys
 from pathlib import Path
-from hierbench.studies.tuning.search import Record
+from hierbench.studies.tuning.search import TrialRecord
 def killer(event, arguments):
     if event == "os.rename" and str(arguments[1]).endswith("optuna.db"):  # not the bytecode of the library
         os.kill(os.getpid(), 9)
 sys.addaudithook(killer)
-Record(sys.argv[1], "s", Path.cwd())
+TrialRecord(sys.argv[1], "s", Path.cwd())
 """
 
 

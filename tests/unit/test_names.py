@@ -8,13 +8,16 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("hierbench", "methods", "leaderboard")
 # They name nothing. Some stay: the side `left`, and locals of methods, whose code is part of the ids of published runs.
 VAGUE = set(
-    "asked found given held here how it its known left of one ones own said there thing things told wanted what whole".split()
+    "asked found given held here how it its known left of one ones own "
+    "said there thing things told wanted what whole".split()
 )
 
 
 def modules(*folders):
-    """{path: syntax tree} of the project's files; copies of methods that came with published runs are not among them."""
-    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if "published" not in path.parts]
+    """{path: syntax tree} of the project's files, without the copies of methods that came with published runs."""
+    paths = [
+        path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if "published" not in path.parts
+    ]
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
