@@ -1,19 +1,66 @@
-"""Which run is meant: by the beginning of its id, or by method, type and seed in a leaderboard."""
+"""Which rows or which run a user means: rows by name; a run by the beginning of its id, or by its row and seed."""
 
 import re
+from dataclasses import replace
 from typing import get_args
 
 from hierbench.config.completion import method_names
-from hierbench.config.options import folder_options
-from hierbench.config.recipe import dataset_name
-from hierbench.config.sections import FeatureType, Protocol
+from hierbench.config.options import Place, folder_options
+from hierbench.config.recipe import dataset_name, recipe_names
+from hierbench.config.recipe_source import is_dataset_file
+from hierbench.config.sections import FEATURE_TYPES, FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, find_column, further
+from hierbench.leaderboard.open_board import open_board
+from hierbench.leaderboard.paired import named_rows
+from hierbench.leaderboard.scored_rows import is_scored_row
+from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.state import State
 from hierbench.utils.errors import UserError, unknown_name
 
 SHOWN = 6  # runs listed in an error
+
+
+def open_rows(place: Place, name: str, dataset: str | None) -> tuple[str, Records, list[Row], str | None]:
+    """Return the dataset, records and rows that METHOD[:TYPE][:METRIC] names, and its metric, None without.
+
+    Args:
+        place: a runs folder, or a published table: the folder of its records, or the .json or .md beside it.
+        name: of rows that can be trained.
+        dataset: a recipe's name or file; None where all runs are of one recipe that ships.
+
+    Raises:
+        UserError: no such folder, row or metric; or several datasets.
+    """
+    folder = place.runs.with_suffix("") if place.runs.suffix in (".json", ".md") else place.runs
+    if not folder.is_dir():
+        raise UserError(f"{place.runs}: no such folder of records")
+    records = read_records(folder)
+    row_name, metric = split_name(name)
+    specs = [record.spec for record in records if record.spec is not None]
+    if row_name.partition(":")[0] not in {spec.method.name for spec in specs}:
+        if any(is_scored_row(text, records) for text in (name, row_name)):
+            raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
+    if dataset is None:
+        if len(names := sorted({spec.dataset.name for spec in specs})) != 1:
+            content = f"runs of {len(names)} datasets ({', '.join(names)})" if names else "no runs of jobs"
+            raise UserError(f"{folder} holds {content}; name one with --dataset")
+        dataset = names[0]
+    if not is_dataset_file(dataset) and dataset not in recipe_names():
+        raise UserError(f"{dataset} is not a built-in dataset: give its file, --dataset ./{dataset}.toml")
+    columns = [] if metric is None else [find_column(metric)]
+    board = open_board(dataset, replace(place, runs=folder), columns if further(columns) else PAPER, apart=False)
+    return dataset, board.records, sorted(named_rows(board.rows, row_name), key=lambda row: row.type), metric
+
+
+def split_name(text: str) -> tuple[str, str | None]:
+    """Return the row, METHOD or METHOD:TYPE, and the metric of METHOD[:TYPE][:METRIC]."""
+    method, *rest = text.split(":")
+    feature_type = rest.pop(0) if rest and rest[0] in FEATURE_TYPES else ""
+    return f"{method}:{feature_type}" if feature_type else method, ":".join(rest) if rest else None
 
 
 def run_by_id(beginning: str, dataset: str, records: Records, protocol: Protocol | None = None) -> Record:

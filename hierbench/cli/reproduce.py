@@ -23,8 +23,8 @@ from hierbench.leaderboard.table import Line, Shown, Table, Text
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from hierbench.studies.reproduction.retraining import Repetition
-    from hierbench.studies.reproduction.row import RecordedRow
+    from hierbench.studies.reproduction import RecordedRow
+    from hierbench.studies.retraining import Repetition
 
 PACKAGES = ("hierbench", "torch", "python", "device", "threads")
 MEANING = {
@@ -67,7 +67,7 @@ def reproduce(
     )
     if given_options and not run:
         raise UserError(f"{given_options[0]} is for --run, which carries the command out")
-    from hierbench.studies.reproduction.row import find_rows, repeat
+    from hierbench.studies.reproduction import find_rows, repeat
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
     shown, code = [], 0

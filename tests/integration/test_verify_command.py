@@ -8,7 +8,7 @@ import pytest
 
 from hierbench.runs.compact import write_compact
 from hierbench.runs.store import Store
-from hierbench.studies.reproduction.retraining import is_close
+from hierbench.studies.retraining import is_close
 from tests.run_files import digest_of, predictions_of, spec_of
 from tests.short import SMALL
 from tests.tamperings import predict, reseal

@@ -13,9 +13,10 @@ from hierbench.config.overrides import apply_override, format_override
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.execution.plan import find_methods, make_plan
+from hierbench.leaderboard.selection import split_name
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.requests import Request, asked_options, command_words
-from hierbench.studies.reproduction.row import check_plan, find_rows, planned, single_row_options, split_name
+from hierbench.studies.reproduction import check_plan, find_rows, planned, single_row_options
 from hierbench.utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from hierbench.runs.requests import record_request
 from hierbench.runs.store import Run, Store
 from hierbench.sharing.verification.cross_checks import shipped_targets
 from hierbench.sharing.verification.verification import verify
-from hierbench.studies.reproduction.retraining import compare_runs
+from hierbench.studies.retraining import compare_runs
 from tests.run_files import digest_of, metrics_of, predictions_of, spec_of
 from tests.tamperings import Folder, edit, predict, reseal, respecify
 

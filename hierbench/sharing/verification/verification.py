@@ -65,7 +65,7 @@ def _verify(
     if not runs:
         raise UserError(f"{folder} has no runs; give a runs folder, or the folder of a published table's records")
     if retrain:
-        from hierbench.studies.reproduction.retraining import train_again  # with all that trains
+        from hierbench.studies.retraining import train_again  # with all that trains
 
         train_again(runs, retrain, data_dir, device, weights)
     report = FolderReport(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))

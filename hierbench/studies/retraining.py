@@ -4,8 +4,9 @@ import math
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -81,8 +82,7 @@ def is_close(name: str, recorded: float | None, new: float | None, num: int) -> 
         return recorded is new
     if name == "top1":
         share = (recorded + new) / 200.0
-        error = 100.0 * math.sqrt(2.0 * share * (1.0 - share) / num)
-        return abs(recorded - new) <= POINTS + 3.0 * error
+        return abs(recorded - new) <= POINTS + 300.0 * math.sqrt(2.0 * share * (1.0 - share) / num)
     return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
 
 
@@ -92,9 +92,7 @@ def recorded_threads(record: Record) -> int | None:
     return threads if type(threads) is int and threads > 0 else None
 
 
-def train_again(
-    checks: Sequence[RunCheck], num: int, data_dir: Path, device: Device, weights: Path | None = None
-) -> None:
+def train_again(checks: Sequence[RunCheck], num: int, data_dir: Path, device: Device, weights: Path | None) -> None:
     """Train `num` runs, drawn at random, and their bases again in a temporary folder, and write down what came out.
 
     Only runs that are not rejected are drawn, and of installed methods whose code is the one that ran: code that came
@@ -103,61 +101,52 @@ def train_again(
     Raises:
         UserError: there is no such run, or no such device.
     """
-    methods, check_by_id = InstalledMethods(), {check.id: check for check in checks}
-    trainable = [check for check in checks if _may_train(check, check_by_id, methods, data_dir)]
+    methods, by_id = InstalledMethods(), {check.id: check for check in checks}
+    jobs = {check.id: job for check in checks if (job := _make_job(check, by_id, methods, data_dir)) is not None}
     setting = Setting(runs=Path(), data_dir=data_dir.resolve(), device=choose_device(device), weights=weights)
-    if not trainable:
-        raise UserError(
-            "--retrain: no run can be trained again here: of installed methods with the code that ran, their data "
-            f"prepared in {data_dir}"
-        )
-    drawn = random.SystemRandom().sample(trainable, min(num, len(trainable)))
+    if not jobs:
+        needed = f"of installed methods with the code that ran, their data prepared in {data_dir}"
+        raise UserError(f"--retrain: no run can be trained again here: {needed}")
+    drawn = random.SystemRandom().sample(list(jobs.values()), min(num, len(jobs)))
     with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
-        for run_id in dict.fromkeys(run_id for check in drawn for run_id in (*check.record.bases, check.id)):
-            _train(check_by_id[run_id], check_by_id, methods, replace(setting, runs=Path(folder)))
+        for run_id in dict.fromkeys(run_id for job in drawn for run_id in (*job.spec.bases, job.id)):
+            _train(by_id[run_id], jobs[run_id], replace(setting, runs=Path(folder)))
 
 
-def _may_train(check: RunCheck, check_by_id: Mapping[str, RunCheck], methods: InstalledMethods, data_dir: Path) -> bool:
+def _make_job(check: RunCheck, by_id: Mapping[str, RunCheck], methods: InstalledMethods, data_dir: Path) -> Job | None:
+    """Return the job of a run, None where it cannot be trained here."""
     spec = check.record.spec
     if spec is None or not check.is_tested or check.rejected or spec.code != CODE_VERSION:
-        return False
-    bases = [check_by_id.get(base) for base in spec.bases]
-    if methods.that_ran(spec) is None or not all(
-        base is not None and _may_train(base, check_by_id, methods, data_dir) for base in bases
-    ):
-        return False
-    try:
+        return None
+    bases = [_make_job(by_id[base], by_id, methods, data_dir) for base in spec.bases if base in by_id]
+    method, base_methods = methods.that_ran(spec), tuple(base.method for base in bases if base is not None)
+    with suppress(UserError):  # damaged data
         prepared = find_for_spec(spec.dataset, data_dir)
-    except UserError:
-        return False
-    return prepared is not None and prepared.digest == spec.dataset.digest
+        if prepared and prepared.digest == spec.dataset.digest and method and len(base_methods) == len(spec.bases):
+            return Job(spec, method, bases=base_methods)
+    return None
 
 
-def _train(check: RunCheck, check_by_id: Mapping[str, RunCheck], methods: InstalledMethods, setting: Setting) -> None:
+def _train(check: RunCheck, job: Job, setting: Setting) -> None:
     """Train or re-rank a run, and write down how the result compares."""
-    spec, specs = check.record.job, [check_by_id[run_id].record.job for run_id in (check.id, *check.record.bases)]
-    method, *bases = filter(None, map(methods.that_ran, specs))
+    spec, folder = job.spec, setting.data_dir / "weights"
     try:
-        folder = setting.data_dir / "weights"
         weights = None if spec.weights is None else find_weights(spec.model, folder, setting.weights)
     except UserError as error:
         check.note(f"not trained again: {error}")
         return
     setting = replace(setting, threads=recorded_threads(check.record), weights=weights)
-    job = Job(spec, method, bases=tuple(bases))
     with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
-        outcome = execute(job, setting, lambda done, total: meter.part("epochs", done, total), meter.say)
+        outcome = execute(job, setting, partial(meter.part, "epochs"), meter.say)
     if outcome.state != "done":
         check.note(f"not trained again: {outcome.error or outcome.state}")
         return
-    repetition = compare_runs(check.record, read_record(setting.runs / job.id))
-    place = f"in {'the same' if repetition.same else 'another'} environment"
-    if repetition.verdict == "differs":
-        values = [
-            f"{name} is {old}, trained again {new}" for name, (old, new) in repetition.metrics.items() if old != new
-        ]
+    again = compare_runs(check.record, read_record(setting.runs / job.id))
+    place = f"in {'the same' if again.same else 'another'} environment"
+    if again.verdict == "differs":
+        values = [f"{name} is {old}, trained again {new}" for name, (old, new) in again.metrics.items() if old != new]
         check.reject(f"trained again {place}: {'; '.join(values) or 'its predictions are not bitwise the same'}")
         return
     check.confirm(State.RETRAINED)
     close = f"trained again {place}: within tolerance, not bitwise"
-    check.note("trained again: bitwise the same" if repetition.verdict == "bitwise" else close)
+    check.note("trained again: bitwise the same" if again.verdict == "bitwise" else close)

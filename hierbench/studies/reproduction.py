@@ -11,29 +11,25 @@ from typing import Any, cast
 from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Options, Place
 from hierbench.config.overrides import flatten, format_override, methods_set
-from hierbench.config.recipe import load_recipe, recipe_names
-from hierbench.config.recipe_source import is_dataset_file
-from hierbench.config.sections import FEATURE_TYPES
+from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked
 from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.changes import different_keys
-from hierbench.leaderboard.columns import PAPER, find_column, further
+from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.extra_columns import counted_runs
-from hierbench.leaderboard.open_board import open_board
-from hierbench.leaderboard.paired import named_rows
-from hierbench.leaderboard.scored_rows import is_scored_row
+from hierbench.leaderboard.selection import open_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
 from hierbench.runs.method_files import kept_source
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.record import Record, Records
-from hierbench.runs.record_reader import read_record, read_records
+from hierbench.runs.record_reader import read_record
 from hierbench.runs.requests import Request
 from hierbench.studies.comparison import Comparison
-from hierbench.studies.reproduction.retraining import Repetition, compare_runs, recorded_threads
+from hierbench.studies.retraining import Repetition, compare_runs, recorded_threads
 from hierbench.studies.study import carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -62,40 +58,9 @@ class RecordedRow:
 
 
 def find_rows(place: Place, name: str, dataset: str | None) -> list[RecordedRow]:
-    """Return the rows that METHOD[:TYPE][:METRIC] names, of a runs folder or of a published table's records.
-
-    `place.runs` may also be the .json or .md beside the records; `dataset` is needed where runs are of several.
-
-    Raises:
-        UserError: no such folder, row or metric; or several datasets.
-    """
-    folder = place.runs.with_suffix("") if place.runs.suffix in (".json", ".md") else place.runs
-    if not folder.is_dir():
-        raise UserError(f"{place.runs}: no such folder of records")
-    records = read_records(folder)
-    row_name, metric = split_name(name)
-    specs = [record.spec for record in records if record.spec is not None]
-    if row_name.partition(":")[0] not in {spec.method.name for spec in specs}:
-        if any(is_scored_row(text, records) for text in (name, row_name)):
-            raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
-    if dataset is None:
-        if len(names := sorted({spec.dataset.name for spec in specs})) != 1:
-            content = f"runs of {len(names)} datasets ({', '.join(names)})" if names else "no runs of jobs"
-            raise UserError(f"{folder} holds {content}; name one with --dataset")
-        dataset = names[0]
-    if not is_dataset_file(dataset) and dataset not in recipe_names():
-        raise UserError(f"{dataset} is not a built-in dataset: give its file, --dataset ./{dataset}.toml")
-    columns = [] if metric is None else [find_column(metric)]
-    board = open_board(dataset, replace(place, runs=folder), columns if further(columns) else PAPER, apart=False)
-    rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
-    return [_recorded_row(row, board.records, dataset, metric) for row in rows]
-
-
-def split_name(text: str) -> tuple[str, str | None]:
-    """Return the row, METHOD or METHOD:TYPE, and the metric of METHOD[:TYPE][:METRIC]."""
-    method, *rest = text.split(":")
-    feature_type = rest.pop(0) if rest and rest[0] in FEATURE_TYPES else ""
-    return f"{method}:{feature_type}" if feature_type else method, ":".join(rest) if rest else None
+    """Return the rows that METHOD[:TYPE][:METRIC] names, see `hierbench.leaderboard.selection.open_rows`."""
+    dataset, records, rows, metric = open_rows(place, name, dataset)
+    return [_recorded_row(row, records, dataset, metric) for row in rows]
 
 
 def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) -> RecordedRow:
@@ -113,37 +78,25 @@ def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) 
             method_files.setdefault(spec.method.name, source[0])
     run_by_seed = dict(sorted((specs[run.id].seed, run) for run in runs))
     notes = [f"{file} came with the record: read it before it is run" for file in method_files.values()]
+    if missing_seeds := sorted(set(range(max(run_by_seed))) - run_by_seed.keys()):
+        notes.append(f"the row has no seed {', '.join(map(str, missing_seeds[:9]))}: the command trains these too")
+    if num_others := row.planned - len(runs):
+        notes.append(f"{num_others} of the row's {row.planned} runs are unfinished or rejected, and not compared")
+    options: Options | None = None
+    ids = {run.id for run in runs}
+    requests = [request for request in records.requests if request.kind == "comparison" and ids.issubset(request.ids)]
     try:
-        options = _options(records.requests, runs, dataset, specs, method_files)
+        if not requests:
+            raise UserError("no recorded request is of all its runs; what follows is the spec of its first seed")
+        options = single_row_options(requests[-1], dataset, max(run_by_seed) + 1, specs, method_files)
+        if not method_files:  # whose code is run by --run alone
+            check_plan(planned(options, specs[runs[0].id]), specs)
         if options.weights is not None:
             notes.append(f"{options.weights} is the file of weights with SHA-256 {specs[runs[0].id].weights}")
     except (UserError, TypeError, ValueError, AttributeError) as error:  # a received request may say anything
         options = None
         notes.append(f"no command: {error}")
-    if missing_seeds := sorted(set(range(max(run_by_seed))) - run_by_seed.keys()):
-        notes.append(f"the row has no seed {', '.join(map(str, missing_seeds[:9]))}: the command trains these too")
-    if num_others := row.planned - len(runs):
-        notes.append(f"{num_others} of the row's {row.planned} runs are unfinished or rejected, and not compared")
     return RecordedRow(row, metrics, run_by_seed, specs, options, [*method_files.values()], notes)
-
-
-def _options(
-    requests: Sequence[Request],
-    runs: Sequence[Record],
-    dataset: str,
-    specs: Mapping[str, Spec],
-    method_files: Mapping[str, Path],
-) -> Options:
-    """Return the options of the newest comparison of all these runs; a UserError where they do not plan them here."""
-    ids = {run.id for run in runs}
-    comparisons = [request for request in requests if request.kind == "comparison" and ids.issubset(request.ids)]
-    if not comparisons:
-        raise UserError("no recorded request is of all its runs; what follows is the spec of its first seed")
-    num_seeds = max(specs[run_id].seed for run_id in ids) + 1
-    options = single_row_options(comparisons[-1], dataset, num_seeds, specs, method_files)
-    if not method_files:  # whose code is run by --run alone
-        check_plan(planned(options, specs[runs[0].id]), specs)
-    return options
 
 
 def single_row_options(
@@ -157,10 +110,8 @@ def single_row_options(
     for name in names:
         for key, value in recorded_options.get("tuned", {}).get(f"{name}:{spec.type}", {}).items():
             overrides.append(format_override(f"methods.{name}.{key}", value))
-    if load_recipe(dataset, overrides, spec.protocol).train.precision == "auto":
-        overrides.append(
-            format_override("train.precision", spec.train.precision)
-        )  # as it was on the machine that ran it
+    if load_recipe(dataset, overrides, spec.protocol).train.precision == "auto":  # as on the machine that ran it
+        overrides.append(format_override("train.precision", spec.train.precision))
     weights = Path(recorded_options["weights"]) if "weights" in recorded_options else None
     return Options(dataset, ",".join(methods), spec.type, num_seeds, overrides, spec.protocol, weights=weights)
 
@@ -178,8 +129,7 @@ def planned(options: Options, spec: Spec) -> list[Job]:
 
 def check_plan(plan: Sequence[Job], specs: Mapping[str, Spec]) -> None:
     """Raise a UserError that names the settings of the first recorded run that a plan lacks."""
-    ids = {job.id for job in plan}
-    for spec in (spec for run_id, spec in specs.items() if run_id not in ids):
+    for spec in (specs[run_id] for run_id in specs if run_id not in {job.id: job for job in plan}):
         other = next((job.spec for job in plan if job.spec.label == spec.label), None)
         if other is None:
             raise UserError(f"its request does not plan {spec.label} here")
@@ -208,8 +158,7 @@ def repeat(row: RecordedRow, runs: Path | None, again: dict[str, Any]) -> tuple[
         say(f"note: running {file}, which came with the record")
     folder, agree = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs, False
     try:
-        shown = carry_out(Reproduction(row), replace(row.options, mlflow="off", runs=folder, **again))
-        for line in shown.lines:
+        for line in carry_out(Reproduction(row), replace(row.options, mlflow="off", runs=folder, **again)).lines:
             say(line)
         repetitions = {seed: compare_runs(run, read_record(folder / run.id)) for seed, run in row.runs.items()}
         agree = all(repetition.agrees for repetition in repetitions.values())
@@ -230,12 +179,11 @@ class Reproduction(Comparison):
 
     def plan(self, session: Session) -> list[Job]:
         """Return the jobs of the row; a UserError where data, weights or code are not those of the record."""
-        digest, recorded = session.inputs.digest, next(iter(self.row.specs.values())).weights
+        spec = next(iter(self.row.specs.values()))
+        digest, recorded = session.inputs.digest or "none", spec.weights or "none"
         if digest != recorded:
-            names = ("none" if digest is None else digest[:12] for digest in (digest, recorded))
-            raise UserError(
-                "the weights here are {} (SHA-256), and the record's {}: give --weights FILE".format(*names)
-            )
+            problem = f"the weights here are {digest[:12]} (SHA-256), and the record's {recorded[:12]}"
+            raise UserError(f"{problem}: give --weights FILE")
         plan = super().plan(session)
         check_plan(plan, self.row.specs)
         return [job for job in plan if job.id in self.row.specs]
