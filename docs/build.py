@@ -17,6 +17,7 @@ from pathlib import Path
 
 import jupytext
 import typer
+from latex2mathml.converter import convert
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 from nbformat import NotebookNode
@@ -35,7 +36,9 @@ def copy_pages(pages: Path) -> None:
     for page in pages.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
         text = text.replace("](../leaderboard/published/", "](published/")
-        page.write_text(re.sub(r"\]\((notebooks/\w+)\.py\)", r"](\1.md)", text), encoding="utf-8")
+        text = re.sub(r"\]\((notebooks/\w+)\.py\)", r"](\1.md)", text)
+        text = re.sub(r"\$`(.+?)`\$", lambda formula: convert(formula[1]), text)  # MathML, which browsers typeset
+        page.write_text(text, encoding="utf-8")
 
 
 def copy_published(folder: Path) -> None:
