@@ -83,7 +83,7 @@ def shared():
 @pytest.fixture(scope="session")
 def cli(tmp_path_factory):
     """Runs the command line: `cli(folder, "run", ...)` gives its exit code, output and errors; see command_line.py."""
-    commands = _load("command_line").CommandLine(tmp_path_factory.mktemp("databases"))
+    commands = _load("support/command_line").CommandLine(tmp_path_factory.mktemp("databases"))
     yield commands
     commands.close()
 
@@ -98,7 +98,7 @@ def _load(path):
 @pytest.fixture(scope="session")
 def page(cli, miniatures, tmp_path_factory):
     """Runs a page of the documentation, once: `page("docs/tour.md")` gives its folder and what its lines said."""
-    return _load("pages").Pages(
+    return _load("support/pages").Pages(
         cli,
         tmp_path_factory.mktemp,
         {"docs/your-data.md": miniatures.birds, "docs/your-features.md": miniatures.features},
@@ -107,17 +107,17 @@ def page(cli, miniatures, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def reference():
-    return _load("reference")
+    return _load("support/reference")
 
 
 @pytest.fixture(scope="session")
 def miniatures():
-    return _load("miniatures")
+    return _load("support/miniatures")
 
 
 @pytest.fixture(scope="session")
 def mistake_runs():
-    return _load("mistake_runs")
+    return _load("support/mistake_runs")
 
 
 @pytest.fixture(scope="session")
@@ -149,7 +149,7 @@ def without_torch(cli, tmp_path):
 
 @pytest.fixture(scope="session")
 def tamperings():
-    return _load("tamperings")
+    return _load("support/tamperings")
 
 
 @pytest.fixture(scope="session")
@@ -219,8 +219,8 @@ def shapes(data_dir):
 @pytest.fixture(scope="session")
 def targets():
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "tests/fuzz")
-        return _load("fuzz/targets")
+        patch.syspath_prepend(ROOT / "tests/tools/fuzz")
+        return _load("tools/fuzz/targets")
 
 
 @pytest.fixture(scope="session")

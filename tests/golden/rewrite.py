@@ -17,7 +17,7 @@ from hierbench.execution.plan import make_plan
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.runs.store import Store
 from hierbench.training.trainer import train
-from tests.run_files import history_of, metrics_of
+from tests.support.run_files import history_of, metrics_of
 
 FILE = Path(__file__).with_name("values.json")
 PER_CLASS = {"train": 20, "val": 4, "test": 8}  # 960, 192 and 384 images

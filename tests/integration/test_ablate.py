@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.short import SMALL
+from tests.support.short import SMALL
 
 FAST = ["--seeds", "2", *SMALL]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.short import SHORT, SMALL
-from tests.waiting import wait_for
+from tests.support.short import SHORT, SMALL
+from tests.support.waiting import wait_for
 
 OURS = tuple(str(Path(__file__).resolve().parents[2] / name) for name in ("hierbench", "leaderboard"))
 

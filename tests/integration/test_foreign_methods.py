@@ -18,7 +18,7 @@ from hierbench.execution.plan import make_plan
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.utils.errors import UserError
-from tests.short import SHORT
+from tests.support.short import SHORT
 
 METHOD = """import torch
 BEFORE

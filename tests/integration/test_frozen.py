@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from tests.short import SHORT
+from tests.support.short import SHORT
 
 FROZEN = ["--set", "model.frozen=true", "--set", "model.weights=random", *SHORT, "--set", "train.epochs=2"]
 SMALL = ["--dataset", "shapes", "--seeds", "1", "--mlflow", "off", "--device", "cpu", *FROZEN]

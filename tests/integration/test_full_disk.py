@@ -13,7 +13,7 @@ import pytest
 from hierbench.training import trainer
 from hierbench.utils import files
 from hierbench.utils.errors import UserError
-from tests.short import SHORT
+from tests.support.short import SHORT
 
 MiB = 1 << 20
 FAST = (*SHORT, "--jobs", "1", "--seeds", "1", "--types", "type-I")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hierbench.runs.store import Store
-from tests.run_files import digest_of, level_predictions_of, metrics_of, predictions_of
+from tests.support.run_files import digest_of, level_predictions_of, metrics_of, predictions_of
 
 TRAINED = """
 import torch

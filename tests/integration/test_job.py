@@ -15,7 +15,7 @@ import pytest
 from hierbench.config.spec import Spec
 from hierbench.runs.store import Store
 from hierbench.utils.processes import starting_children
-from tests.short import SHORT
+from tests.support.short import SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--types", "type-I", "--dataset", "shapes", "--seeds", "1", *SHORT, "--mlflow", "off"]

@@ -14,7 +14,7 @@ from hierbench import Hierarchy
 from hierbench.hierarchy.readers import shipped_paths
 from hierbench.leaderboard.statistics import METRICS, summarise
 from hierbench.metrics import Evidence, compute_metrics
-from tests.short import SMALL
+from tests.support.short import SMALL
 
 FAST = ["--seeds", "2", *SMALL]
 RUN = ["run", "--dataset", "shapes", "--methods", "ce,crm,./heads.py", "--types", "type-II", *FAST]

@@ -9,10 +9,10 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.selection import named_run
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from tests import browser as in_browser
-from tests import mistake_runs
-from tests.browser import js, press
-from tests.mistake_runs import HOSTILE, MARKUP
+from tests.support import browser as in_browser
+from tests.support import mistake_runs
+from tests.support.browser import js, press
+from tests.support.mistake_runs import HOSTILE, MARKUP
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Every block of the README and of the pages in docs/ is run as it stands; what cannot be run here is parsed.
 
-How blocks are run, and what is made smaller: tests/pages.py. Numbers and drawings of pages have tests of their own.
+How blocks are run, and what is made smaller: tests/support/pages.py. Numbers and drawings have tests of their own.
 """
 
 import re
@@ -14,8 +14,8 @@ import yaml
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import recipe_names
-from tests.pages import NOT_HERE, blocks_of, command_of, is_run
-from tests.tamperings import TAMPERINGS
+from tests.support.pages import NOT_HERE, blocks_of, command_of, is_run
+from tests.support.tamperings import TAMPERINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))]

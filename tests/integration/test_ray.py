@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.short import SHORT
-from tests.waiting import write_method
+from tests.support.short import SHORT
+from tests.support.waiting import write_method
 
 pytest.importorskip("ray")
 STEPS = 5  # of an epoch

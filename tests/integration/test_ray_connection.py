@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.short import SHORT
-from tests.waiting import write_method
+from tests.support.short import SHORT
+from tests.support.waiting import write_method
 
 pytest.importorskip("ray")
 # What Ray takes to notice a dead node, ms: seconds in place of half a minute.

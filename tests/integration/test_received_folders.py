@@ -13,7 +13,7 @@ import pytest
 
 from hierbench.runs.store import Store
 from hierbench.utils.processes import this_machine
-from tests.run_files import spec_of
+from tests.support.run_files import spec_of
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
 SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")

@@ -8,8 +8,8 @@ import pytest
 
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
-from tests.run_files import digest_of, metrics_of, spec_of
-from tests.short import SMALL
+from tests.support.run_files import digest_of, metrics_of, spec_of
+from tests.support.short import SMALL
 
 METHOD = '''"""A method of a user's."""
 from hierbench.methods.ce import CrossEntropy

@@ -18,8 +18,8 @@ from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Store
 from hierbench.studies.scoring.score_files import ScoreRequest, score_files
-from tests import mistake_runs
-from tests.run_files import metrics_of, predictions_of, spec_of
+from tests.support import mistake_runs
+from tests.support.run_files import metrics_of, predictions_of, spec_of
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import scipy.stats
 
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Store
-from tests.run_files import metrics_of, spec_of
-from tests.short import SMALL
+from tests.support.run_files import metrics_of, spec_of
+from tests.support.short import SMALL
 
 SEPARATE = ("separate", "crm", "ce", "--dataset", "shapes", "--types", "type-I", "--mlflow", "off", *SMALL)
 METHOD = '''"""Cross-entropy, which fails where a file says so."""

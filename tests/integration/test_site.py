@@ -14,9 +14,9 @@ import pytest
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import html
 from hierbench.leaderboard.tables.board_table import board_table
-from tests import browser
-from tests import site_records as records
-from tests.browser import js, press
+from tests.support import browser
+from tests.support import site_records as records
+from tests.support.browser import js, press
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "tables/tiny-imagenet-frozen/"

@@ -8,8 +8,8 @@ import sqlite3
 
 import pytest
 
-from tests.short import SHORT
-from tests.waiting import wait_for
+from tests.support.short import SHORT
+from tests.support.waiting import wait_for
 
 METHOD = '''"""A method that keeps a log of its training steps."""
 import os

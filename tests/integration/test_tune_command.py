@@ -11,7 +11,7 @@ import pytest
 
 from hierbench.api.registry import find_method, method_names
 from hierbench.config.tuned_values import read_tuned
-from tests.short import SMALL
+from tests.support.short import SMALL
 
 SEARCH = (
     "tune", "--method", "haframe", "--dataset", "shapes", *SMALL,

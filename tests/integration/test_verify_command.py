@@ -9,9 +9,9 @@ import pytest
 from hierbench.runs.compact import write_compact
 from hierbench.runs.store import Store
 from hierbench.studies.retraining import is_close
-from tests.run_files import digest_of, predictions_of, spec_of
-from tests.short import SMALL
-from tests.tamperings import predict, reseal
+from tests.support.run_files import digest_of, predictions_of, spec_of
+from tests.support.short import SMALL
+from tests.support.tamperings import predict, reseal
 
 RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "2", *SMALL)
 

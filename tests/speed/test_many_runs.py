@@ -18,8 +18,8 @@ from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.sharing.site.build import build_site
 from hierbench.sharing.verification.checked_board import checked_board
 from hierbench.sharing.verification.verification import verify
-from tests import many_runs
-from tests import site_records as records
+from tests.support import many_runs
+from tests.support import site_records as records
 
 SIZES = (1000, 2000, 4000)
 COMMAND = ("leaderboard", "--dataset", "shapes")

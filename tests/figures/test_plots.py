@@ -1,0 +1,277 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hierbench import Hierarchy
+from hierbench.config.spec import Spec
+from hierbench.figures.plots import (
+    confusion_plot,
+    curves_plot,
+    figure_data,
+    frame_plot,
+    severity_plot,
+    similarity_plot,
+    style,
+    tradeoff_plot,
+    tree_drawing,
+)
+from hierbench.figures.plots.figure_data import FigureRequest
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.runs.integrity import fingerprints
+from hierbench.runs.record_reader import read_records
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import read_json, write_json
+from tests.support.mistake_runs import of_runs
+from tests.support.run_files import predictions_of
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+PATHS = {  # classes that the tree does not keep together, one above the deepest level
+    "trout": ("animal", "fish", "trout"),
+    "oak": ("plant", "oak"),
+    "cat": ("animal", "mammal", "cat"),
+    "carp": ("animal", "fish", "carp"),
+    "dog": ("animal", "mammal", "dog"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _few_pixels(monkeypatch):
+    monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return Hierarchy.from_paths(PATHS)
+
+
+def row(title="a", kind="type-I", method=None, severity=2.0, top1=50.0, n=3):
+    cells = {metric: Cell(1.0, 0.1) for metric in METRICS}
+    cells |= {"mistake_severity": Cell(severity, 0.02), "top1": Cell(top1, 1.0)}
+    return Row(kind, method or title, title, n, 3, cells, ["id"] * 3)
+
+
+# Trees
+
+
+def test_classes_of_every_node_are_together_and_named(small):
+    order = tree_drawing.class_order(small)
+    assert [small.classes[i] for i in order] == ["trout", "carp", "cat", "dog", "oak"]
+    assert [tree_drawing.block_bounds(small, order, level).tolist() for level in (0, 1)] == [[0, 4, 5], [0, 2, 4, 5]]
+    named = figure_data.Tree(small, tuple(PATHS.values()))
+    assert [named.names(level) for level in range(3)] == [["animal", "plant"], ["fish", "mammal", "oak"], list(PATHS)]
+    rng = np.random.default_rng(3)
+    for distance in ("height", "depth"):
+        paths = {}
+        for i in range(40):
+            depth = rng.integers(1, 5)
+            names = [f"{level}-{rng.integers(3)}" for level in range(depth)]
+            paths[f"c{i}"] = (*("/".join(names[: level + 1]) for level in range(depth)), f"c{i}")
+        hierarchy = Hierarchy.from_paths(paths, distance)
+        for order in (tree_drawing.class_order(hierarchy), tree_drawing.leaf_order(hierarchy.distances)):
+            assert sorted(order) == list(range(hierarchy.num_classes))
+            for level in range(hierarchy.num_levels):
+                assert len(tree_drawing.block_bounds(hierarchy, order, level)) == hierarchy.level_sizes[level] + 1
+
+
+# Similarity
+
+
+def test_mapping_curves_follow_the_formula(cifar100):
+    from hierbench.methods.haframe import hierarchy_aware_frame
+
+    exponential = similarity_plot.mapping_curves(cifar100, "paper")
+    lines = similarity_plot.draw(FigureRequest("cifar100")).figure.axes[0].lines
+    (linear,) = [line.get_ydata().tolist() for line in lines if line.get_label() == "linear"]
+    assert linear == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
+    assert [curve.gamma for curve in exponential] == [1, 2, 3, 4, 5]
+    assert [round(curve.s_min, 2) for curve in exponential] == [-0.86, -0.30, -0.14, -0.08, -0.04]
+    for curve in exponential:
+        expected = [(1 - curve.s_min) * math.exp(-curve.gamma * d / 5) + curve.s_min for d in range(6)]
+        values = curve.cosines(np.arange(6) / 5)
+        assert values.tolist() == pytest.approx(expected)
+        assert any(values.tolist() == np.asarray(line.get_ydata()).tolist() for line in lines)
+        _, cosines = hierarchy_aware_frame(cifar100.distances, curve.gamma)
+        assert np.allclose(values[cifar100.distances], cosines)
+    assert similarity_plot.mapping_curves(cifar100, "authors")[0].s_min != exponential[0].s_min
+
+
+# Frame
+
+
+# Severity
+
+
+def test_bars_have_the_interval_of_the_table():
+    assert severity_plot.mistake_shares([0, 0, 0], 100.0).tolist() == [0.0, 0.0]
+    means, half_widths = figure_data.over_runs([[10.0, 1.0], [20.0, 1.0]], ddof=1)
+    assert means.tolist() == [15.0, 1.0]
+    assert half_widths.tolist() == pytest.approx([12.7062 * 5.0, 0.0], rel=1e-5)
+    assert np.isnan(figure_data.over_runs([[10.0]], ddof=1)[1]).all()
+
+
+def test_shares_of_the_published_runs_add_up_to_the_mistakes():
+    drawing = severity_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
+    panels = drawing.figure.axes
+    assert len(panels) == 2
+    for axes, titles in zip(panels, (4, 14), strict=True):
+        assert len(axes.patches) == titles * 11
+    heights = [patch.get_height() for patch in panels[0].patches[:11]]
+    top1 = Board.of("tiny-imagenet-frozen", read_records(PUBLISHED))["ce", "type-I"].metrics["top1"].mean
+    assert sum(heights) == pytest.approx(100 - top1, abs=0.01)
+    assert panels[1].get_xlabel() == "height of the lowest common ancestor"
+    legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+    assert legend[:4] == ["cross-entropy", "CRM", "Flamingo", "HAFeature"] and len(legend) == 14
+
+
+# Trade-off
+
+
+def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
+    failed = replace(row("failed", n=0), metrics=dict.fromkeys(METRICS, Cell(None, None)))
+    rows = [row("good"), replace(row("lucky", severity=0.5), lacking=[2]), row("perfect", severity=None), failed]
+    drawing = tradeoff_plot.draw(FigureRequest("shapes", board=Board("shapes", "paper", "height", rows)))
+    axes = drawing.figure.axes[0]
+    assert axes.patches[0].get_x() == rows[0].metrics["mistake_severity"].mean
+    assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff_plot.FAINT]
+    assert sorted(text.get_text() for text in axes.texts) == ["good, type-I", "lucky, type-I"]
+    said = {"lucky, type-I: lacks seed 2; not ranked", "failed, type-I: 0 of 3 runs are finished"}
+    assert said | {"not shown: perfect, type-I: no mistakes, so no severity"} <= set(drawing.remarks)
+
+
+@pytest.mark.parametrize("dataset", ["fgvc", "cifar100", "inat19", "tieredimagenet-h"])
+def test_the_band_holds_exactly_the_competitive_rows_and_labels_do_not_cover_each_other(dataset):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    board = Board.paper(dataset)
+    low, high = tradeoff_plot.competitive_band(board.rows)
+    severities = [row.metrics["mistake_severity"].mean for row in board.rows]
+    assert [low <= severity < high for severity in severities] == [row.competitive for row in board.rows]
+    with style.house_style():
+        figure = tradeoff_plot.draw(FigureRequest(dataset, board=board)).figure
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw(renderer)
+        texts = figure.axes[0].texts
+        boxes = [text.get_window_extent(renderer).extents for text in texts]
+        room = figure.bbox.extents
+    assert len(figure.axes[0].containers) == 9
+    assert sorted(text.get_text() for text in texts) == sorted(f"{row.title}, {row.type}" for row in board.rows)
+    for i, box in enumerate(boxes):
+        assert tradeoff_plot.overlap(box, room) == pytest.approx((box[2] - box[0]) * (box[3] - box[1]))
+        assert all(tradeoff_plot.overlap(box, other) == 0.0 for other in boxes[:i])
+
+
+# Confusion
+
+
+def fake_run(folder, hierarchy):
+    """A finished run of `shapes` with random predictions: what confusion reads."""
+    specs = map(read_json, sorted(PUBLISHED.glob("*/spec.json")))
+    content = next(spec for spec in specs if (spec["method"]["name"], spec["type"]) == ("flamingo", "type-I"))
+    content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}
+    spec = Spec.model_validate(content | {"seed": 4})
+    run = Store(folder).run(spec.id)
+    run.plan(spec.content())
+    rng = np.random.default_rng(0)
+    num_classes = hierarchy.num_classes
+    targets = rng.integers(0, num_classes, 2 * num_classes)
+    run.write_predictions(rng.random((len(targets), num_classes)).astype(np.float32), targets)
+    test = {"top1": 1.0, "mistake_severity": None, "hierdist@1": 2.0}
+    write_json(run.folder / "metrics.json", {"title": spec.method.name, "test": test})
+    run.write_history([{"epoch": 1, "train_loss": 1.0, "val_top1": 1.0, "val_hierdist@1": 1.0}])
+    data = {"digest": spec.dataset.digest, "splits": {"test": len(targets)}, "remark": ""}
+    run.write_record("environment.json", {"device": "cpu", "data": data})
+    run.set_status("done", files=fingerprints(run.folder))
+    return run, spec
+
+
+@pytest.mark.parametrize("num_classes", [5, 1010])
+def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
+    """With the rows and columns of the picture in the order of the tree."""
+    paths = {f"c{i}": (f"g{i % 7}", f"g{i % 7}h{i % 21}", f"c{i}") for i in range(num_classes)}
+    hierarchy = Hierarchy.from_paths(paths)
+    run, spec = fake_run(tmp_path, hierarchy)
+    monkeypatch.setattr(confusion_plot, "require_tree", lambda *a: figure_data.Tree(hierarchy, tuple(paths.values())))
+    with style.house_style():
+        figure = confusion_plot.draw(of_runs("shapes", tmp_path, run=run.folder.name[:6])).figure
+        style.write_figure(figure, tmp_path / "a.svg")
+    shown = np.ma.filled(figure.axes[1].images[0].get_array(), 0)
+    order = tree_drawing.class_order(hierarchy)
+    scores, targets = predictions_of(run)
+    expected = np.zeros((num_classes, num_classes))
+    np.add.at(expected, (targets, scores.argmax(axis=1)), 1)
+    assert shown.tolist() == expected[np.ix_(order, order)].tolist()
+    assert (tmp_path / "a.svg").stat().st_size < 1_000_000
+    names = [text.get_text() for text in figure.axes[1].get_yticklabels()]
+    assert ("c0" in names) == (num_classes == 5)
+    assert f"{spec.method.name}, type-I, seed 4" in figure.axes[1].get_title(loc="left")
+
+
+def test_choosing_a_run(tmp_path, small):
+    run, spec = fake_run(tmp_path, small)
+    for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
+        found = confusion_plot.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
+        assert (found.job, found.folder) == (spec, run.folder)
+    for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
+        spec = confusion_plot.requested_run(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
+        assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
+    for request, problem in (
+        (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),
+        (of_runs("tiny-imagenet-frozen", PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
+        (of_runs("shapes", tmp_path, data_dir=tmp_path), "another tree"),
+        (
+            of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path, method="haframe"),
+            "published records have none",
+        ),
+    ):
+        with pytest.raises(UserError, match=problem):
+            confusion_plot.draw(request)
+
+
+# Curves
+
+
+def test_curves_of_the_published_runs():
+    drawing = curves_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
+    panels = drawing.figure.axes
+    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 12, 12, 12]
+    assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
+    assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
+    assert len({line.get_marker() for line in panels[3].lines}) == 12
+    assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)
+
+
+# Look and files
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_"),
+    [
+        (similarity_plot, FigureRequest("cifar100")),
+        (frame_plot, FigureRequest("cifar100")),
+        (tradeoff_plot, FigureRequest("fgvc", board=Board.paper("fgvc"))),
+        (curves_plot, of_runs("tiny-imagenet-frozen", PUBLISHED)),
+    ],
+)
+def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
+    written = []
+    for name in ("a.svg", "b.svg"):
+        with style.house_style():
+            style.write_figure(kind.draw(request_).figure, tmp_path / name)
+        written.append((tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+    assert b"<dc:date>" not in written[0] and len(written[0]) < 1_500_000
+
+
+def test_no_finished_run_and_damaged_records_are_named(tmp_path, small):
+    run, _ = fake_run(tmp_path, small)
+    with pytest.raises(UserError, match="no mistakes_by_distance"):
+        severity_plot.draw(of_runs("shapes", tmp_path))
+    run.set_status("running")
+    for kind in (severity_plot, curves_plot, tradeoff_plot):
+        with pytest.raises(UserError, match=r"no run of shapes in .* is finished yet"):
+            kind.draw(of_runs("shapes", tmp_path))

@@ -1,0 +1,82 @@
+"""Every command that shows runs leaves out what does not count, and names it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hierbench.runs.store import Store
+from tests.support.tamperings import Folder, edit, reseal
+
+ON = ("--dataset", "shapes")
+
+
+@pytest.fixture
+def damaged(trained, data_dir, tmp_path):
+    """A folder in which the metrics of flamingo's seed 0 are not those that the run wrote."""
+    shutil.copytree(trained, tmp_path / "runs")
+    run = Folder(tmp_path / "runs").run("flamingo", 0)
+    edit(run, "metrics.json", test__top1=99.2)
+    (tmp_path / "data").symlink_to(data_dir)
+    return tmp_path, run.folder.name
+
+
+COMMANDS = {
+    "compare": ("compare", "ce", *ON),
+    "power": ("power", "ce", "flamingo", "--metric", "top1", *ON),
+    "reproduce": ("reproduce", "runs", "flamingo"),
+    "tradeoff": ("plot", "tradeoff", *ON),
+    "severity": ("plot", "severity", *ON),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_damaged_run_is_named_and_not_counted(cli, damaged, name):
+    folder, run_id = damaged
+    done = cli(folder, *COMMANDS[name]).ok()
+    assert f"run {run_id[:12]} (flamingo type-I seed 0) is damaged (metrics.json) and not counted; " in done.err
+    assert "99.2" not in done.out
+    if name in ("tradeoff", "severity"):
+        assert "flamingo" in done.out.lower() and "2 of 3 runs are finished" in done.out
+
+
+def test_a_damaged_run_has_no_confusion_matrix(cli, damaged):
+    folder, run_id = damaged
+    done = cli(folder, "plot", "confusion", *ON, "--run", run_id[:12])
+    assert done.code == 2 and "is damaged (metrics.json); hierbench run" in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("option", "command"),
+    [
+        ("--format", "leaderboard --dataset shapes --publish boards --format csv"),
+        ("--output", "leaderboard --dataset shapes --publish boards --output x.md"),
+        ("--unpaired", "power ce crm --dataset cifar100 --numbers paper --unpaired"),
+        ("--device", "verify runs --device cpu"),
+        ("--weights", "verify runs --weights w.pth"),
+        ("--device", "reproduce runs ce --device cpu"),
+        ("--runs", "reproduce runs ce --runs again"),
+        ("--jobs", "reproduce runs ce --jobs 2"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(cli, tmp_path, option, command):
+    cli(tmp_path, *command.split()).one_line(f"{option} is for ")
+
+
+def test_what_is_ones_own_is_believed_as_recorded(cli, damaged):
+    """A run that is sealed again is another's forgery in one's own folder, which nothing here defends; verify tells."""
+    folder, run_id = damaged
+    reseal(Store(folder / "runs").run(run_id))
+    done = cli(folder, "leaderboard", *ON, "--format", "json").ok()
+    row = next(row for row in json.loads(done.out)["rows"] if row["method"] == "flamingo")
+    assert (row["n"], row["verdict"]) == (3, "recorded") and "Evidence: 9 runs as recorded" in (
+        cli(folder, "leaderboard", *ON).ok().out
+    )
+    assert "by its predictions" in cli(folder, "verify", "runs").out
+
+
+def test_commands_take_a_folder_of_published_tables(cli, tmp_path):
+    place = ("--dataset", "tiny-imagenet-frozen", "--runs", Path(__file__).parents[2] / "leaderboard/published")
+    assert "HAFrame" in cli(tmp_path, "compare", *place, "ce:type-II", "haframe:type-II").ok().out
+    assert "cross-entropy" in cli(tmp_path, "power", *place, "ce:type-II", "haframe:type-II").ok().out

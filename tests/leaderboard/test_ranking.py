@@ -1,0 +1,168 @@
+"""Rows that lack seeds of a table: shown in every format, and neither marked nor grouped."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hierbench.config.options import Place
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.ranking import marked, rank, table_seeds
+from hierbench.leaderboard.statistics import METRICS, Row, pareto_front, summarise
+from hierbench.leaderboard.tables.board_table import board_table
+from hierbench.runs.record_reader import read_records
+from hierbench.runs.store import Store
+from hierbench.sharing.site.pages import best_rows
+from hierbench.sharing.verification.checked_board import checked_board
+from tests.support.mistake_runs import without
+
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+
+
+def row_of(method, values, seeds=None, planned=3):
+    cells = {name: summarise([50.0 + value for value in values]) for name in METRICS}
+    cells["mistake_severity"] = summarise(values)
+    seeds = list(range(len(values)) if seeds is None else seeds)
+    return Row("type-I", method, method, len(values), planned, cells, ["id"] * planned, seeds=seeds)
+
+
+def of_type_two(spec, kept):
+    """Whether a run of type II is of a kept seed of its method."""
+    return spec["type"] == "type-II" and spec["seed"] in kept.get(spec["method"]["name"], ())
+
+
+def test_seeds_of_a_table():
+    for held, planned, seeds in (
+        ([range(5), range(3), range(20)], 5, (0, 1, 2, 3, 4)),
+        ([range(3), range(2)], 5, (0, 1, 2)),  # none has all that are planned
+        ([[0, 1, 3], [0, 1, 2], [0, 1, 3]], 5, (0, 1, 3)),
+        ([[7, 8, 9], [0]], 3, (0,)),
+        ([[], []], 3, ()),
+        ([], 3, ()),
+    ):
+        assert table_seeds(held, planned=planned) == seeds
+    rows = [row_of("a", [2.0, 2.1], planned=2), row_of("b", [2.0, 2.1], planned=2), row_of("c", [2.0] * 9, planned=9)]
+    ranked, seeds = rank(rows)  # without a recipe most rows decide
+    assert seeds == (0, 1) and not any(row.lacking for row in ranked)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 5))), max_size=8))
+def test_the_front_has_the_rows_that_none_beats_in_both(points):
+    rows = [row_of(f"m{number}", [float(top1)]) for number, (top1, _) in enumerate(points)]
+    severities = [summarise([] if severity is None else [severity]) for _, severity in points]
+    rows = [
+        replace(row, metrics={**row.metrics, "mistake_severity": cell})
+        for row, cell in zip(rows, severities, strict=True)
+    ]
+    placed = {(severity, -top1) for top1, severity in points if severity is not None}
+    unbeaten = {
+        one for one in placed if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in placed)
+    }
+    found = [(row.metrics["mistake_severity"].mean, 50.0 - row.metrics["top1"].mean) for row in pareto_front(rows)]
+    assert found == sorted(unbeaten)
+
+
+def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
+    found = best_rows(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
+    named = [(column.name, first.method, first.type, star and star.method) for column, first, star in found]
+    assert named == [
+        ("top1", "ce", "type-I", "hiercos"),
+        ("mistake_severity", "hiercos", "type-II", None),
+        ("hierdist@1", "crm", "type-I", "hiercos"),
+        ("hierdist@5", "crm", "type-I", "hiercos"),
+        ("hierdist@20", "crm", "type-I", "hiercos"),
+    ]
+
+
+@given(st.lists(st.sets(st.integers(0, 9)), min_size=1, max_size=8), st.integers(0, 6))
+def test_a_row_is_ranked_exactly_if_it_has_all_seeds_of_the_table(held, planned):
+    plain = [row_of(f"m{n}", [2.0 + 0.1 * seed for seed in sorted(of)], sorted(of)) for n, of in enumerate(held)]
+    rows, seeds = rank(plain, planned)
+    assert set(seeds) <= set(range(planned))
+    for row in rows:
+        assert row.lacking == tuple(seed for seed in seeds if seed not in row.seeds)
+        assert not (row.lacking and (row.competitive or any(cell.best for cell in row.metrics.values())))
+    complete = [row for row in rows if not row.lacking]
+    assert complete and max(len(set(row.seeds) & set(range(planned))) for row in rows) == len(seeds)
+    more = [[*row.metrics["mistake_severity"].values, 2.0] for row in rows]
+    beyond = [row_of(row.method, values, [*row.seeds, 11]) for row, values in zip(rows, more, strict=True)]
+    again, same = rank(beyond, planned)
+    assert same == seeds and [row.lacking for row in again] == [row.lacking for row in rows]
+
+
+def test_rows_that_lack_seeds_take_no_marks():
+    rows = [
+        row_of("lucky", [1.0, 1.1]),  # the best numbers
+        row_of("whole", [2.0, 2.1, 2.2]),
+        row_of("near", [2.0, 2.1, 2.3]),
+        row_of("chosen", [0.5, 0.6, 0.7], [0, 1, 5]),
+        row_of("more", [2.04, 2.1, 2.2, 2.3], planned=4),
+        row_of("far", [9.0, 9.1, 9.2001]),
+        row_of("none", []),
+    ]
+    ranked, seeds = rank(rows, 3)
+    assert seeds == (0, 1, 2) and [row.lacking for row in ranked] == [(2,), (), (), (2,), (), (), (0, 1, 2)]
+    assert [row.method for row in ranked if row.competitive] == ["whole", "near"]
+    assert [row.method for row in ranked if row.metrics["mistake_severity"].best] == ["whole"]
+    lucky, whole = marked([replace(ranked[0], competitive=True), ranked[1]], PAPER)
+    assert not lucky.competitive and whole.metrics["top1"].best  # marks of before are removed
+
+
+def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
+    """A copy of published runs: a method that keeps its two best seeds of five has the smallest severity."""
+    said = "the recipe plans 5 seeds"
+    kept = dict.fromkeys(("ce", "soft_labels", "hxe"), range(5)) | {"hiercos": (1, 3)}
+    store = Store(copied(tmp_path, lambda spec: of_type_two(spec, kept)))
+    found = Board.of("tiny-imagenet-frozen", read_records(store.root))
+    rows = {row.method: row for row in found.rows}
+    assert found.seeds == (0, 1, 2, 3, 4) and rows["hiercos"].lacking == (0, 2, 4) and rows["hiercos"].n == 2
+    assert rows["hiercos"].planned == 2  # its missing seeds are unknown to its own records
+    least = min(rows.values(), key=lambda row: row.metrics["mistake_severity"].mean)
+    assert least.method == "hiercos" and not least.competitive
+    severities = {name: round(row.metrics["mistake_severity"].mean, 2) for name, row in rows.items() if not row.lacking}
+    near = {name for name, severity in severities.items() if severity <= round(min(severities.values()) + 0.05, 2)}
+    assert {row.method for row in found.rows if row.competitive} == near and "soft_labels" in near
+    # In the table of one command, the seeds are those that it planned.
+    of_command = Board.of("tiny-imagenet-frozen", read_records(store.root), rows["hiercos"].runs)
+    assert of_command.seeds == (1,) and of_command.rows[0].competitive
+    assert said not in of_command.remark and said not in found.remark  # a command says itself how many
+    rejected = Board.of("tiny-imagenet-frozen", without(store.root, rows["ce"].runs[:1]))
+    ce = next(row for row in rejected.rows if row.method == "ce")
+    assert (ce.n, ce.planned, ce.lacking, ce.competitive) == (4, 5, (0,), False)
+
+
+def test_rows_that_are_not_of_runs_and_a_table_of_one_seed():
+    """Beside runs they are not marked and lack nothing; alone, scored rows are marked as ever."""
+    scored = replace(row_of("mine", [0.1]), scored=True)
+    (ce, beside), seeds = rank([row_of("ce", [2.0, 2.1, 2.2]), scored], 3)
+    assert seeds == (0, 1, 2) and not beside.lacking and not beside.competitive and ce.competitive
+    (alone,), seeds = rank([scored], 3)
+    assert seeds == () and alone.competitive
+    paper = Board.paper("cifar100")
+    assert paper.seeds == () and not any(row.lacking for row in paper.rows)
+    rows, seeds = rank([row_of("a", [2.0], planned=1), row_of("b", [2.1], planned=1)], planned=1)
+    assert seeds == (0,) and rows[0].competitive
+
+
+def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_the_seeds_of_others(tmp_path, copied):
+    """Seeds 0, 1, 3 and 4 of a row, and five of one without predictions, are no reason to exclude rows with 0 to 2."""
+    kept = {"ce": (0, 1, 3, 4), "hxe": (0, 1, 2), "barz_denzler": (0, 1, 2), "soft_labels": range(5)}
+    for path in copied(tmp_path, lambda spec: of_type_two(spec, kept)).glob("*/spec.json"):
+        if json.loads(path.read_text())["method"]["name"] == "soft_labels":
+            path.with_name("predictions-compact.npz").unlink()
+    opened = checked_board("tiny-imagenet-frozen", Place(tmp_path, tmp_path / "no-data"))
+    found, report = opened.board, opened.report
+    rows = {row.method: row for row in found.rows}
+    assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-II"]
+    assert found.seeds == (0, 1, 2) and rows["ce"].state == "rejected"
+    assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking
+    assert rows["soft_labels"].state == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking
+    for row in (rows["ce"], rows["soft_labels"]):
+        assert not row.competitive and not any(cell.best for cell in row.metrics.values())
+    assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))
+    assert found.remark.split("; ").count("the recipe plans 5 seeds") == 1
+    assert "the recipe plans 5 seeds" in render(board_table(found))

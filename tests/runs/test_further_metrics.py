@@ -1,0 +1,231 @@
+"""Metrics beyond the paper's: what they are computed from, and what is kept of them."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER, Column, asked_columns
+from hierbench.leaderboard.extra_columns import measure, with_columns
+from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, with_best
+from hierbench.metrics import compute_metrics
+from hierbench.metrics import metric_table as metric_registry
+from hierbench.metrics.calibration import is_distribution
+from hierbench.runs import further_metrics
+from hierbench.runs.further_metrics import FILE, values_content
+from hierbench.runs.record_reader import read_records
+from hierbench.runs.run_evidence import Trees, read_evidence
+from hierbench.runs.store import Store
+from hierbench.utils.errors import UserError
+from tests.support import mistake_runs
+
+NAMES = ["hf_macro", "ece"]
+
+
+class Work:
+    """A runs folder with a trained run and one that re-ranks it, and the prepared data."""
+
+    def __init__(self, folder):
+        self.prepared, self.data, self.root = (
+            mistake_runs.prepare(folder / "data", per_class=10),
+            folder / "data",
+            folder,
+        )
+        _, self.labels = self.prepared.arrays("test")
+        self.store = Store(folder / "runs")
+        scores = mistake_runs.random_scores(self.labels, len(mistake_runs.PATHS), 0)
+        for method in ("ce", "crm"):
+            self.add(method, scores)
+
+    def add(self, method, scores, seed=0):
+        run_id = mistake_runs.store_run(self.store, self.prepared, method, "type-I", scores, self.labels, seed=seed)
+        return self.store.run(run_id)
+
+    def records(self):
+        """Return the records as they are now, and those of the two methods."""
+        records = read_records(self.store.root)
+        return records, {one.spec.method.name: one for one in records}
+
+    def measure(self, names, *methods, data=None):
+        """Return {method: {metric: value}}."""
+        records, of = self.records()
+        found = measure([of[method] for method in methods or ("ce",)], names, records, data or self.data)
+        return {method: found[of[method].id] for method in methods or ("ce",)}
+
+    def tree(self, method="ce"):
+        return Trees(self.data).of(self.records()[1][method].dataset)
+
+    def evidence(self, method, **more):
+        records, of = self.records()
+        return read_evidence(of[method], records, self.tree(method), **more)
+
+    def write(self, method, *arrays):
+        run = self.store.run(self.records()[1][method].id)
+        run.write_predictions(*arrays)
+        mistake_runs.seal(run)
+        return run
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.setenv("HIERBENCH_CACHE_DIR", str(tmp_path / "cache"))
+    return Work(tmp_path)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The names of the metrics that are computed, in turn."""
+    calls = []
+
+    def compute(names, evidence):
+        calls.extend(names)
+        return compute_metrics(names, evidence)
+
+    monkeypatch.setattr(metric_registry, "compute_metrics", compute)
+    return calls
+
+
+def test_a_second_table_computes_nothing(work, computed):
+    names = [*NAMES, "fpa"]  # which is undefined for a method that predicts classes alone
+    first = work.measure(names)["ce"]
+    assert computed == names and math.isnan(first["fpa"]) and set(first) == set(names)
+    second = work.measure(names, data=work.root / "nowhere")["ce"]
+    assert computed == names and repr(sorted(second.items())) == repr(sorted(first.items()))
+    more = work.measure([*names, "mce"])["ce"]
+    assert computed == [*names, "mce"] and set(more) == {*names, "mce"} and more["mce"] > 0
+    assert not list(work.store.root.glob("*/further*"))  # a table writes nothing into a runs folder
+
+
+def test_other_predictions_make_other_values_also_of_what_re_ranks_them(work, computed):
+    before = work.measure(["ece"], "ce", "crm")
+    scores, targets = work.records()[1]["ce"].predictions()
+    work.write("ce", scores * 3, targets)
+    after = work.measure(["ece"], "ce", "crm")
+    assert computed == ["ece"] * 4 and all(after[name] != before[name] for name in before)
+
+
+def test_other_code_computes_again_unless_the_predictions_are_gone(work, computed, monkeypatch):
+    first = work.measure(NAMES)
+    records, of = work.records()
+    path = of["ce"].folder / FILE  # as published
+    path.write_text(json.dumps(values_content(of["ce"], records, first["ce"])))
+    monkeypatch.setattr(further_metrics, "digest_of_code", lambda: "other code")
+    assert work.measure(NAMES) == first and computed == NAMES * 2
+    (path.parent / "predictions.npz").unlink()
+    assert work.measure(NAMES) == first and computed == NAMES * 2
+    assert work.measure([*NAMES, "mce"]) == first  # without the new one
+
+
+@pytest.mark.parametrize("text", ["", "nothing", "[]", '{"values": {"ece": 1.0}}', "a link"])
+def test_what_is_kept_is_not_believed_if_it_is_damaged(work, computed, text):
+    right = work.measure(NAMES)
+    (path,) = (work.root / "cache/further-metrics").iterdir()
+    if text == "a link":
+        path.rename(work.root / "outside.json")
+        path.symlink_to(work.root / "outside.json")
+    else:
+        path.write_text(text)
+    assert work.measure(NAMES) == right and computed == NAMES * 2
+    assert work.measure(NAMES) == right and computed == NAMES * 2
+
+
+def test_a_folder_that_cannot_be_written(work, computed, monkeypatch):
+    def refuse(path, content):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(further_metrics, "write_json", refuse)
+    assert work.measure(NAMES) == work.measure(NAMES) and computed == NAMES * 2
+
+
+def test_confidence_is_that_of_the_first_base_unless_the_scores_are_a_distribution(work):
+    base = torch.from_numpy(work.records()[1]["ce"].predictions()[0]).double().softmax(dim=1)
+    for method in ("ce", "crm"):
+        assert torch.equal(work.evidence(method).probabilities, base)
+    shares = torch.rand(len(work.labels), len(mistake_runs.PATHS), dtype=torch.float64)
+    shares /= shares.sum(dim=1, keepdim=True)
+    work.write("crm", shares.numpy(), work.labels)
+    assert torch.equal(work.evidence("crm").probabilities, shares)
+
+
+def test_what_a_distribution_is():
+    for dtype in (torch.float32, torch.float64):
+        assert is_distribution(torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=dtype))
+        for scores in ([[0.25, 0.75], [0.5, 0.6]], [[1.5, -0.5]], [[math.inf, 0.0]]):
+            assert not is_distribution(torch.tensor(scores, dtype=dtype))
+
+
+def test_damaged_predictions_are_one_line(work):
+    tree, labels = work.tree(), work.labels
+    scores = mistake_runs.random_scores(labels, tree.num_classes, 0)
+    cases = [
+        ((np.full_like(scores, np.nan), labels), {}, "a score is NaN"),
+        ((scores[:, :-1], labels), {}, "are not those of 60 test examples, 6 classes"),
+        ((scores, labels + 1), {}, "a target is not a class"),
+        ((scores[:0], labels[:0]), {}, "there are none"),
+        ((scores, labels), {"examples": labels[::-1]}, "are not those of 60 test examples, 6 classes"),
+    ]
+    levels = np.zeros((len(labels), tree.num_levels), dtype=np.int64)
+    wrong = (levels[:, 1:], levels - 1, levels + tree.num_classes)
+    cases += [((scores, labels, one), {}, "level-wise|a level-wise prediction") for one in wrong]
+    for arrays, more, problem in cases:
+        work.write("ce", *arrays)
+        with pytest.raises(UserError, match=f"are damaged: .*({problem}).*; remove the folder"):
+            work.evidence("ce", **more)
+
+
+def test_the_tree_is_that_of_the_runs(work, tmp_path):
+    with pytest.raises(UserError, match=r"the tree of shapes in .* is not that of the runs, whose digest is"):
+        work.measure(NAMES, data=tmp_path / "nowhere")  # the shipped tree is another one
+    data = work.records()[1]["ce"].dataset.model_copy(update={"name": "inat19"})
+    with pytest.raises(UserError, match=r"inat19 is not prepared in .*; run: hierbench data prepare inat19"):
+        Trees(tmp_path / "nowhere").of(data)
+
+
+def test_the_best_of_a_column_is_of_the_competitive_rows_at_its_digits():
+    rows = [
+        Row("type-I", "m", "m", 1, 1, dict.fromkeys(METRICS, Cell(severity, 0.1)) | {"ece": Cell(ece, 0.1)})
+        for severity, ece in ((2.0, 0.101), (2.04, 0.099), (9.0, 0.01))
+    ]
+    shown = [one for one in highlighted(rows) if one.competitive]
+    area = Column("ece", "hAURC")
+    for column, best in (
+        (Column("ece", "ECE", unit="%"), [True, True]),  # both are printed as 0.10
+        (area, [False, True]),
+        (replace(area, higher=True), [True, False]),
+    ):
+        assert [one.metrics["ece"].best for one in with_best(shown, [column])] == best
+
+
+def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work, monkeypatch):
+    second = work.add("ce", mistake_runs.random_scores(work.labels, len(mistake_runs.PATHS), 5), seed=1)
+    board = Board.of("shapes", read_records(work.store.root))
+    columns = asked_columns("+hf_macro")
+    whole = with_columns(board, columns, work.data)
+    assert {one.method: len(one.metrics["hf_macro"].values) for one in whole.rows} == {"ce": 2, "crm": 1}
+    assert "hf_macro" not in board.rows[0].metrics and board.columns == PAPER  # the argument stays as it was
+    (second.folder / "predictions.npz").unlink()
+    part = with_columns(Board.of("shapes", read_records(work.store.root)), columns, work.data)
+    assert {one.method: one.metrics["hf_macro"].mean is None for one in part.rows} == {"ce": True, "crm": False}
+    assert part.remark.endswith("; not all columns could be computed of a run that has no predictions here")
+
+
+def test_a_metric_that_no_row_has(work):
+    board = Board.of("shapes", read_records(work.store.root))  # of six classes
+    with pytest.raises(UserError, match="no row of this table has hierdist@20"):
+        with_columns(board, asked_columns("hierdist@20"), work.data)
+    assert with_columns(board, asked_columns("hierdist@20,top1"), work.data).columns[0].name == "hierdist@20"
+
+
+def test_asked_columns():
+    for text, names in {
+        None: METRICS,
+        "ece": ("ece",),
+        " ece , hops@3,ece": ("ece", "hops@3"),
+        "+ece,+top1": (*METRICS, "ece"),
+        "hierdist@5": ("hierdist@5",),
+    }.items():
+        assert tuple(column.name for column in asked_columns(text)) == tuple(names)

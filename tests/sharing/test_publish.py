@@ -1,0 +1,309 @@
+"""Publishing and updating: evidence in compact form, nothing rejected, never half of it."""
+
+import csv
+import json
+import re
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from hierbench.api.registry import digest_of_code
+from hierbench.config.options import Place
+from hierbench.leaderboard.columns import asked_columns
+from hierbench.runs.compact import FILE, read_compact, read_targets
+from hierbench.runs.store import Store
+from hierbench.sharing import pictures, place
+from hierbench.sharing.place import PICTURES
+from hierbench.sharing.publication import publish
+from hierbench.sharing.verification.verification import verify
+from hierbench.utils.errors import UserError
+from tests.support.run_files import predictions_of, spec_of
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Pictures take most of the time, and are not what these tests are of."""
+    monkeypatch.setattr(pictures, "draw_all", lambda *_: [])
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """Copies runs of methods into a new folder."""
+
+    def copy(name, *methods, seeds=3):
+        for run in Store(trained).runs():
+            spec = spec_of(run)
+            if spec["method"]["name"] in methods and spec["seed"] < seeds:
+                shutil.copytree(run.folder, tmp_path / name / run.folder.name)
+        return tmp_path / name
+
+    return copy
+
+
+@pytest.fixture
+def put(tmp_path, data_dir):
+    """Publishes into `boards`."""
+
+    def put(runs, **options):
+        return publish("shapes", tmp_path / "boards", Place(runs, data_dir), **options)
+
+    return put
+
+
+def rows_of(folder):
+    return {row["method"]: row for row in json.loads((folder / "shapes.json").read_text())["rows"]}
+
+
+def files_in(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def respecified(runs, tamperings, tree=None, **changes):
+    """Other runs of the same methods; with a tree their predictions are worse."""
+    for run in list(Store(runs).runs()):
+        if tree is not None:
+            scores, targets = tamperings.predictions_of(run)
+            scores[:150] = np.random.default_rng(spec_of(run)["seed"]).permuted(scores[:150], axis=1)  # of 384
+            tamperings.predict(run, scores, targets, tree)
+        tamperings.reseal(tamperings.respecify(run, **changes))
+    return runs
+
+
+def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path):
+    before = files_in(trained)
+    done = cli(
+        tmp_path, "publish", "--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--output", "boards"
+    )
+    assert "9 runs: 9 recomputed" in done.ok().out and done.err == ""
+    boards = tmp_path / "boards"
+    kinds = (".csv", ".json", ".md", ".tex", "-operating.svg", "-severity.svg", "-tradeoff.svg")
+    assert {path.name for path in boards.iterdir()} == {"shapes", *(f"shapes{k}" for k in (*kinds, "-verdict.json"))}
+    heading, command, links, *_ = (boards / "shapes.md").read_text(encoding="utf-8").split("\n\n")
+    assert heading == "# Shapes (generated)" and command.startswith("    hierbench run --methods ")
+    assert [*re.findall(r"\]\((.*?)\)", links)] == [f"shapes-{kind}.svg" for kind in PICTURES]
+    sources = {path.name for path in (boards / "shapes/methods").iterdir()}
+    codes = {
+        (spec["method"]["name"], spec["method"]["code"]) for spec in (spec_of(run) for run in Store(trained).runs())
+    }
+    assert sources == {f"{name}-{code[:12]}.py" for name, code in codes}
+    for name, code in codes:
+        assert digest_of_code((boards / f"shapes/methods/{name}-{code[:12]}.py").read_bytes()) == code
+    targets = read_targets(boards / "shapes")
+    for run in Store(trained).runs():
+        scores, of_run = predictions_of(run)
+        found = read_compact(boards / "shapes" / run.folder.name)
+        assert np.array_equal(found.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, of_run)
+    assert {path.name for path in boards.glob("shapes/*/*") if path.parent.name != "methods"} == {
+        FILE, "spec.json", "status.json", "metrics.json", "environment.json", "history.csv"
+    }  # fmt: skip
+    verdict = json.loads((boards / "shapes-verdict.json").read_text())
+    (of_folder,) = verdict["folders"]
+    assert of_folder["folder"] == "shapes" and of_folder["counts"]["recomputed"] == 9 and verdict["rejected"] == 0
+    (report,) = verify([boards / "shapes"], tmp_path / "no-data")
+    assert report.num_rejected == 0 and report.counts()["recomputed"] == 9
+    assert len(list(csv.DictReader((boards / "shapes.csv").read_text().splitlines()))) == 3
+    assert files_in(trained) == before
+
+
+def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, tmp_path):
+    runs, boards = copied("one", "ce", seeds=1), tmp_path / "boards"
+    put(runs)
+    (boards / "shapes-frozen.json").write_text("{}")  # another dataset's
+    for moved in ("shapes", "shapes.md", "shapes.csv", "shapes.tex", "shapes-verdict.json"):
+        with pytest.raises(UserError) as error:
+            put(runs)
+        names, _, way = str(error.value).removeprefix(f"{boards} has ").partition(": ")
+        assert names.split(", ") == sorted({path.name for path in boards.iterdir()} - {"shapes-frozen.json"})
+        assert way.startswith("change this publication with --update, or move all of these away")
+        (boards / moved).rename(tmp_path / moved)
+    (boards / "shapes.json").unlink()
+    assert "wrote" in put(runs).lines[-1]
+
+
+def test_a_run_that_is_not_finished_is_named_with_what_to_do(copied, put, quick):
+    runs = copied("one", "ce", "flamingo")
+    own = {spec_of(run)["seed"]: run for run in Store(runs).runs() if spec_of(run)["method"]["name"] == "flamingo"}
+    for name in ("metrics.json", "predictions.npz"):
+        (own[1].folder / name).unlink()
+    own[1].set_status("failed", error="out of memory")
+    with pytest.raises(UserError, match="finished; a published table is complete: run it again, or remove") as error:
+        put(runs)
+    _, _, places = str(error.value).partition("or remove ")
+    found = [path for place in places.split(", ") for path in runs.parent.glob(place.removeprefix(f"{runs.parent}/"))]
+    assert found == [own[1].folder, own[2].folder]  # without a gap in its seeds
+    for folder in found:
+        shutil.rmtree(folder)
+    assert "4 recomputed" in put(runs).lines[-1]
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_run_with_a_damaged_spec_is_named(seed, copied, put, quick, trained):
+    """Also the last seed of a row, without which it would be one of fewer."""
+    runs = copied("one", "ce", "flamingo")
+    shutil.copy(trained / "requests.jsonl", runs)
+    own = {spec_of(run)["seed"]: run for run in Store(runs).runs() if spec_of(run)["method"]["name"] == "flamingo"}
+    (own[seed].folder / "spec.json").write_text("{")
+    with pytest.raises(
+        UserError, match=rf"nothing is published: .*{own[seed].folder.name[:12]}.*is damaged \(spec.json"
+    ):
+        put(runs)
+
+
+def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
+    boards = tmp_path / "boards"
+    put(copied("one", "ce", "crm"))
+    earlier = files_in(boards / "shapes")
+    with pytest.raises(UserError, match="change this publication with --update, or move all of these away"):
+        put(copied("two", "flamingo", seeds=2))
+    (boards / "other.txt").write_text("kept")
+    (boards / "shapes-operating.svg").write_text("of the earlier table")
+    lines = put(tmp_path / "two", update=True).lines
+    gone = "removed shapes-operating.svg, which cannot be made of the new table"
+    assert lines[0] == f"added 2 of flamingo type-I; {gone}" and "8 recomputed" in lines[1]
+    rows = rows_of(boards)
+    assert {name: (row["n"], row["verdict"]) for name, row in rows.items()} == {
+        "ce": (3, "recomputed"), "crm": (3, "recomputed"), "flamingo": (2, "recomputed")
+    }  # fmt: skip
+    now = files_in(boards / "shapes")
+    assert all(now[path] == content for path, content in earlier.items() if not path.endswith("requests.jsonl"))
+    assert (boards / "other.txt").read_text() == "kept"
+    assert put(copied("three", "flamingo"), update=True).lines[0] == "added 1 of flamingo type-I"
+    assert put(copied("three again", "flamingo"), update=True).lines[0] == "no run added or removed"
+    again = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", boards / "shapes", "--output", "copy").ok()
+    assert "9 recomputed" in again.out  # from published records, without the data
+    assert files_in(tmp_path / "copy/shapes") == files_in(boards / "shapes")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"train__weight_decay": 0.25}, "added 2 of flamingo type-I; removed 3 of ce type-I, 3 of crm type-I, 3 of "),
+        ({"method__code": "1" * 64}, "added 2 of flamingo type-I; removed 3 of flamingo type-I"),
+    ],
+    ids=["other settings", "other code"],
+)
+def test_an_update_says_which_runs_came_and_went(change, line, copied, put, quick, tmp_path, tamperings):
+    put(copied("all", "ce", "crm", "flamingo"))
+    lines = put(respecified(copied("new", "flamingo", seeds=2), tamperings, **change), update=True).lines
+    assert lines[0].startswith(line)
+    (report,) = verify([tmp_path / "boards/shapes"], tmp_path / "no-data")
+    assert report.num_rejected == 0 and rows_of(tmp_path / "boards")["flamingo"]["n"] == 2
+
+
+def test_an_update_leaves_a_publication_of_another_protocol_as_it_is(copied, put, quick, tamperings, tmp_path):
+    put(copied("one", "ce"))
+    before = files_in(tmp_path / "boards")
+    for number, (key, value) in enumerate({"protocol": "authors", "dataset__hierarchy": "f" * 64}.items()):
+        new = respecified(copied(f"other {number}", "ce"), tamperings, **{key: value})
+        with pytest.raises(UserError, match=r"is of protocol paper|its tree f{12} is not that of shapes"):
+            put(new, update=True)
+    assert files_in(tmp_path / "boards") == before
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from hierbench.config.options import Place
+from hierbench.sharing import pictures, place
+from hierbench.sharing.publication import publish
+runs, folder, data, at = sys.argv[1:]
+sys.dont_write_bytecode = True
+pictures.draw_all = lambda *_: []
+steps, limit = [0], int(at)
+def step(event, arguments):
+    if event in ("os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"):
+        if "/cache" in repr(arguments):  # of findings, which the first process makes and the others find
+            return
+        steps[0] += 1
+        if event == "os.rename" and str(arguments[0]) == folder:
+            print(steps[0])
+        if steps[0] == limit:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(step)
+publish("shapes", Path(folder), Place(Path(runs), Path(data)), update=True)
+"""
+
+
+def test_a_kill_leaves_the_old_or_the_new(copied, put, quick, tmp_path, cli, data_dir):
+    """At steps before, between and after the two renames; what is between them is put back by the next publication."""
+    put(copied("one", "ce", "crm"))
+    boards, kept, new = tmp_path / "boards", tmp_path / "kept", copied("two", "flamingo")
+    shutil.copytree(boards, kept)
+    old = files_in(boards)
+
+    def run(at):
+        if boards.exists():
+            shutil.rmtree(boards)
+        shutil.copytree(kept, boards)
+        started = cli.start(tmp_path, *map(str, (new, boards, data_dir, at)), python=("-c", KILLED))
+        return started.finish()
+
+    decisive = int(run(0).ok().out)
+    names, seen = set(files_in(boards)), []
+    steps = [decisive // 2, decisive, decisive + 1, decisive + 2]
+    for at in steps:
+        assert run(at).code == -signal.SIGKILL
+        seen.append(files_in(boards) if boards.exists() else "gone")  # only between two renames
+        with pytest.raises(KeyError), place.replaced(boards, "shapes"):
+            raise KeyError  # what the next publication finds
+        now = files_in(boards)
+        assert now == old or set(now) == names
+        assert sorted(path.name for path in tmp_path.iterdir() if "boards" in path.name) == ["boards"]
+    found = ["gone" if one == "gone" else "old" if one == old else "new" for one in seen]
+    assert found == ["old", "old", "gone", "new"]
+
+
+def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, monkeypatch):
+    runs = copied("one", "ce")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "boards").mkdir()
+    (tmp_path / "boards/shapes").symlink_to(tmp_path / "outside")
+    with pytest.raises(UserError, match="is a symbolic link"):
+        put(runs)
+    (tmp_path / "boards/shapes").unlink()
+    with place.replaced(tmp_path / "boards", "shapes"):
+        assert place.Lock(tmp_path, "boards.publish").holder() is not None
+    monkeypatch.chdir(tmp_path / "boards")
+    with pytest.raises(UserError, match="is replaced as a whole; give a folder within it"):
+        put(runs)
+    assert not list((tmp_path / "outside").iterdir()) and not list((tmp_path / "boards").iterdir())
+
+
+def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, tmp_path, tamperings):
+    """From runs and from published records; a tree with another digest is not believed."""
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=40, name="animals")
+    targets = prepared.arrays("test")[1]
+    mistake_runs.store_run(
+        Store(tmp_path / "runs"), prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, 0), targets
+    )
+    respecified(tmp_path / "runs", tamperings, dataset__name="animals")
+    publish("animals", tmp_path / "first", Place(tmp_path / "runs", tmp_path / "data"))
+    publish("animals", tmp_path / "second", Place(tmp_path / "first/animals", tmp_path / "none"))
+    for folder in ("first", "second"):
+        (report,) = verify([tmp_path / folder], tmp_path / "none")
+        assert report.counts()["recomputed"] == 1 and report.num_rejected == 0
+    tree = tmp_path / "second/animals/tree.json"
+    for content in (tree.read_text().replace("cod", "ray"), "[]", '{"paths": [["a"], [1]]}', "no JSON"):
+        tree.write_text(content)
+        (report,) = verify([tmp_path / "second"], tmp_path / "none")
+        assert report.counts()["claimed"] == 1 and "nothing is computed" in report.runs[0].notes[0]
+
+
+def test_an_update_says_what_it_does_not_make_again(copied, put, quick, tmp_path):
+    put(copied("first", "ce", "crm", seeds=2))
+    (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
+    said = put(copied("more", "flamingo"), update=True)
+    assert any("not made anew" in line and "shapes-levels.svg" in line for line in said.notes)
+    assert rows_of(tmp_path / "boards")["ce"]["lacking"] == [2]
+
+
+def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, quick, tmp_path):
+    put(copied("first", "ce"), columns=asked_columns("+ece"))
+    (tmp_path / "boards/shapes.md").write_text("| Top-1 |")  # of no account: the JSON names the columns
+    kept = put(copied("more", "flamingo"), update=True)
+    assert not any("no longer" in line for line in kept.notes)
+    assert all(len(row["metrics"]["ece"]["values"]) == 3 for row in rows_of(tmp_path / "boards").values())
+    dropped = put(tmp_path / "more", update=True, columns=asked_columns("top1"))
+    assert any("no longer has the columns" in line and "ece" in line for line in dropped.notes)

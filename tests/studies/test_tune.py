@@ -1,0 +1,289 @@
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from optuna.trial import TrialState
+
+from hierbench.api.registry import find_method
+from hierbench.config.recipe import load_recipe
+from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_file, write_tuned
+from hierbench.data.prepared import Prepared
+from hierbench.execution.resources import Setting
+from hierbench.execution.run_job import execute
+from hierbench.execution.scheduler import run_plan
+from hierbench.leaderboard.board import Board
+from hierbench.runs.record_reader import read_records
+from hierbench.runs.store import Store
+from hierbench.studies.tuning.search import Search, Space, Target, TrialRecord, search_space
+from hierbench.studies.tuning.tuning_study import winner
+from hierbench.utils.errors import UserError
+from tests.support.run_files import history_of, metrics_of
+
+QUICK = ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
+GRID = Space({"alpha": (0.3, 0.5), "gamma": (2.0, 4.0)}, {"alpha": (0.0, 1.0), "gamma": (0.1, 20.0)}, 4)
+
+
+def value_of(params):
+    return params["alpha"] + params["gamma"]
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+@pytest.mark.parametrize(
+    ("name", "alphas", "gammas"),
+    [
+        ("fgvc", (0.3, 0.4, 0.5, 0.6), (1, 2, 3, 4, 5)),
+        ("cifar100", (0.3, 0.4, 0.5, 0.6), (1, 2, 3, 4, 5)),
+        ("inat19", (0.3, 0.4, 0.5), (3, 4, 5)),
+        ("tieredimagenet-h", (0.3, 0.4, 0.5), (3, 4, 5)),
+    ],
+)
+def test_the_papers_grids(name, alphas, gammas):
+    recipe = load_recipe(name)
+    space = search_space(recipe, find_method("haframe"))
+    assert (tuple(space.grid["alpha"]), tuple(space.grid["gamma"])) == (alphas, gammas)
+    assert space.trials == len(alphas) * len(gammas) and recipe.tune.runs == 3
+    assert [point["alpha"] for point in space.points[: len(gammas)]] == [alphas[0]] * len(gammas)
+
+
+def test_the_space_comes_from_the_methods_params():
+    space = search_space(load_recipe("shapes"), find_method("haframe"))
+    assert space.ranges == {"alpha": (0.3, 0.6), "gamma": (1.0, 5.0)}
+    assert search_space(load_recipe("shapes"), find_method("ce")) is None
+    assert search_space(load_recipe("shapes"), find_method("hafeature")) is None  # a switch is not tuned
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("tune.grid.haframe.beta=[1]", "haframe tunes alpha, gamma"),
+        ("tune.grid.haframe.alpha=[]", "is empty"),
+        ("tune.grid.haframe.alpha=[2.0]", "hyperparameters of haframe: alpha"),
+        (
+            "tune.grid.haframe.lr.clasifier=[0.1]",
+            "haframe tunes alpha, gamma, lr.backbone, lr.transform, lr.classifier",
+        ),
+        ("tune.grid.haframe.lr=[0.1]", "haframe tunes alpha, gamma, lr.backbone, lr.transform, lr.classifier"),
+        ("tune.grid.haframe.lr.classifier=[0.1,0]", "a learning rate must be positive, not 0"),
+        ("tune.grid.all.lr.classifier=[]", "tune.grid.all.lr.classifier is empty"),
+        ("tune.grid.all.gamma=[1]", "all methods share only lr.backbone, lr.transform, lr.classifier"),
+    ],
+)
+def test_a_grid_that_does_not_fit(override, message):
+    with pytest.raises(UserError, match=message):
+        search_space(load_recipe("shapes", [override]), find_method("haframe"))
+
+
+def test_learning_rates_are_searched_where_the_recipe_has_points():
+    """Those of all methods, unless a method has its own."""
+    recipe = load_recipe("shapes", ["tune.grid.all.lr.classifier=[0.1,0.001]", "tune.grid.ce.lr.classifier=[1,1,2]"])
+    found = {name: search_space(recipe, find_method(name)) for name in ("ce", "flamingo", "haframe")}
+    assert found["ce"].grid == {"lr.classifier": [1.0, 2.0]} and found["ce"].trials == 2
+    assert found["flamingo"].grid == {"lr.classifier": [0.1, 0.001]}
+    assert list(found["haframe"].grid) == ["alpha", "gamma", "lr.classifier"]
+    assert found["haframe"].points[1] == found["haframe"].points[0] | {"lr.classifier": 0.001}
+    assert found["haframe"].ranges["lr.classifier"] == (0.001, 0.1)
+    assert found["haframe"].ranges["gamma"] == (1.0, 5.0)
+
+
+def test_type_i_on_a_frozen_backbone_has_no_rate_of_the_backbone():
+    points = ["tune.grid.all.lr.backbone=[1,2]", "tune.grid.haframe.alpha=[0.5]", "tune.grid.haframe.gamma=[3,5]"]
+    recipe = load_recipe("shapes", [*points, "model.frozen=true"])
+    space = search_space(recipe, find_method("haframe"))
+    left = space.of(recipe.model, "type-I")
+    assert list(left.grid) == list(left.ranges) == ["alpha", "gamma"] and len(left.points) == 2
+    assert space.of(recipe.model, "type-II") is space is space.of(load_recipe("shapes").model, "type-I")
+    assert search_space(recipe, find_method("ce")).of(recipe.model, "type-I") is None
+
+
+def test_tpe_draws_learning_rates_and_wide_ranges_by_their_logarithm():
+    """From 1e-6 to 1, half of the draws before TPE has seen any are below 1e-3, instead of a thousandth of them."""
+    ranges = {"lr.classifier": (1e-6, 1.0), "alpha": (1e-6, 1.0), "beta": (0.0, 1.0)}
+    space = Space({name: (0.0,) for name in ranges}, ranges, 10)
+    found = tried(Search(space, "tpe"), lambda params: 1.0)
+    assert all(1e-6 <= params["lr.classifier"] <= 1.0 for params in found) and len(found) == 10
+    assert all(sum(params[name] < 1e-3 for params in found) >= 3 for name in ("lr.classifier", "alpha"))
+    assert sum(params["beta"] < 1e-3 for params in found) == 0
+
+
+def test_tpe_begins_with_the_recipes_own_values(target):
+    """Its ranges include them; a value that is near an end of its range is named."""
+    start = target.start(search_space(target.recipe, target.method))
+    assert start == {"alpha": 0.4, "gamma": 4.0}
+    search = Search(Space(GRID.grid, {"alpha": (0.3, 0.5), "gamma": (1.0, 2.0)}, 8), "tpe", start)
+    found = tried(search)
+    assert found[0] == start and search.space.ranges == {"alpha": (0.3, 0.5), "gamma": (1.0, 4.0)}
+    assert search.space.ends_near({"alpha": 0.305, "gamma": 2.0}) == ("alpha 0.305 of 0.3 to 0.5",)
+    assert search.space.ends_near({"alpha": 0.32, "gamma": 3.9}) == ("gamma 3.9 of 1 to 4",)
+
+
+def tried(search, value_of=value_of):
+    """Carry a search out; return its configurations."""
+    found = []
+    while batch := search.next():
+        for trial in batch:
+            found.append(dict(trial.params))
+            value = value_of(trial.params)
+            search.end(trial, [value - 0.1, value + 0.1])
+    return found
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_a_search_chooses_the_same_whenever_it_is_started(sampler):
+    """What a killed command has trained is found again, and two commands share the work."""
+    space = Space(GRID.grid, GRID.ranges, 4 if sampler == "grid" else 14)
+    found = tried(Search(space, sampler))
+    assert found == tried(Search(space, sampler)) and len({tuple(params.values()) for params in found}) == space.trials
+    if sampler == "tpe":  # a larger budget continues the search
+        assert tried(Search(replace(space, trials=22), sampler))[:14] == found
+        assert found[10:] != tried(Search(space, sampler), lambda params: -value_of(params))[10:]
+
+
+def test_the_winner_and_how_sure_it_is():
+    search = Search(GRID, "grid")
+    tried(search)
+    best = winner(search, "s", 2)
+    assert best.params == {"alpha": 0.3, "gamma": 2.0} and best.runner_up == {"alpha": 0.5, "gamma": 2.0}
+    assert best.mean == pytest.approx(2.3) and best.runner_up_mean == pytest.approx(2.5)
+    assert best.ci95 == pytest.approx(12.706204736 * 0.1414213562 / 2**0.5) and not best.separated
+    assert (best.trials, best.runs, best.budget) == (4, 2, "4 x 2")
+
+
+def test_a_storage_that_is_none(tmp_path):
+    with pytest.raises(UserError, match="--storage nonsense"):
+        TrialRecord("nonsense", "s", tmp_path)
+    with pytest.raises(UserError, match="--storage sqlite"):
+        TrialRecord(f"sqlite:///{tmp_path}/no/such/folder/x.db", "s", tmp_path)
+
+
+@pytest.fixture
+def target(shapes):
+    return Target(load_recipe("shapes", QUICK), shapes, find_method("haframe"), "type-II", None)
+
+
+def test_the_study_is_another_one_when_anything_but_the_hyperparameters_differs(target, shapes):
+    names = {target.study(GRID, "grid"), target.study(GRID, "tpe")}
+    longer = load_recipe("shapes", [*QUICK, "train.epochs=2"])
+    names.add(Target(longer, shapes, target.method, "type-II", None).study(GRID, "grid"))
+    other = load_recipe("shapes", [*QUICK, "methods.haframe.gamma=7"])
+    same = Target(other, shapes, target.method, "type-II", None).study(GRID, "grid")
+    assert len(names) == 3 and same == target.study(GRID, "grid")
+
+
+def test_the_test_set_is_never_opened(target, data_dir, tmp_path, monkeypatch):
+    opened = []
+    arrays = Prepared.arrays
+
+    def watched(self, split):
+        opened.append(split)
+        return arrays(self, split)
+
+    job = target.jobs({"alpha": 0.3})[0]
+    monkeypatch.setattr("hierbench.data.prepared.find", lambda name, folder: target.prepared)
+    monkeypatch.setattr(Prepared, "arrays", watched)
+    assert execute(job, Setting(tmp_path / "runs", data_dir), lambda done, total: None).state == "done"
+    assert set(opened) == {"train", "val"}
+    run = Store(tmp_path / "runs").run(job.id)
+    metrics = metrics_of(run)
+    assert "test" not in metrics and not (run.folder / "predictions.npz").exists()
+    assert metrics["val"]["hierdist@1"] == history_of(run)[-1]["val_hierdist@1"]
+    with pytest.raises(UserError, match="no runs of shapes"):
+        Board.of("shapes", read_records(tmp_path / "runs"))
+
+
+TUNED = Tuned(
+    params={"alpha": 0.3},
+    study='a "study" of \\ many names',
+    date="2026-11-20",
+    sampler="grid",
+    trials=4,
+    pruned=0,
+    runs=3,
+    mean=1.25,
+)
+
+
+def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
+    from hierbench.config import tuned_values
+
+    monkeypatch.setattr(tuned_values.resources, "files", lambda package: tmp_path / "package")
+    shipped = {("paper", name, "type-II"): TUNED for name in ("haframe", "other")}
+    write_tuned(tmp_path / "package/tuned/shapes.toml", shipped)
+    assert find_tuned(tmp_path / "runs", "shapes") == shipped
+    own = TUNED.model_copy(update={"mean": 1.0})
+    write_tuned(tuned_file(tmp_path / "runs", "shapes"), {("paper", "haframe", "type-II"): own})
+    assert find_tuned(tmp_path / "runs", "shapes") == shipped | {("paper", "haframe", "type-II"): own}
+
+
+def test_a_search_over_a_wider_range_counts_the_one_before(tmp_path):
+    """Written twice, a study counts once."""
+    key, file = ("paper", "haframe", "type-II"), tmp_path / "tuned.toml"
+    for study, configurations in (("a", 4), ("b", 8), ("b", 8), ("c", 12)):
+        write_tuned(file, {key: TUNED.model_copy(update={"study": study})})
+        assert read_tuned(file)[key].budget == f"{configurations} x 3"
+
+
+def test_what_is_worse_than_the_median_is_stopped():
+    """After two epochs of its first run, whenever that is asked; a grid is searched to its end."""
+
+    def history(values):
+        return [{"epoch": epoch, "val_hierdist@1": value} for epoch, value in enumerate(values, 1)]
+
+    search = Search(Space(GRID.grid, GRID.ranges, 8), "tpe")
+    for value, trial in zip((1.0, 1.1, 1.2, 1.3), search.next(), strict=True):
+        assert not search.is_worse(trial, history([9.0 * value] * 3 + [value]), 4)  # of its own batch none is complete
+        search.end(trial, [value])
+    better, worse, late, later = search.next()
+    assert not search.is_worse(better, history([1.0, 1.0, 1.0]), 4)
+    assert not search.is_worse(worse, history([99.0]), 4) and not search.is_worse(worse, [], 4)
+    assert search.is_worse(worse, history([99.0, 99.0]), 4) and search.is_worse(worse, history([99.0, 99.0]), 4)
+    assert not search.is_worse(late, history([1.0, 1.0, 1.0, 99.0]), 4)  # the last epoch is its value
+    assert search.is_worse(later, history([99.0, 99.0, 1.0, 1.0]), 4)  # however good it became, as it had to stop
+    states = [search.trials()[trial.number].state for trial in (better, worse, late, later)]
+    assert states == [TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING, TrialState.PRUNED]
+    assert search.trials()[worse.number].last_step == 2
+    best = winner(search, "s", 2)
+    assert (best.trials, best.pruned, best.budget) == (4, 2, "6 x 2")
+    grid = Search(GRID, "grid")
+    assert not any(grid.is_worse(trial, history([99.0] * 3), 4) for trial in grid.next())
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_path, workers, monkeypatch):
+    """In this process and in workers of their own; what waits is not started."""
+    monkeypatch.setattr("hierbench.execution.scheduler.throttled", lambda report, seconds: report)  # however fast it is
+    setting = Setting(tmp_path / "runs", data_dir, workers=workers, threads=1)
+    recipe = load_recipe("shapes", [*QUICK, "train.epochs=4", "tune.runs=3"])
+    plan = Target(recipe, target.prepared, target.method, "type-II", None).jobs({"alpha": 0.3})
+    ended, doomed = [], {plan[0].id, plan[2].id}
+
+    def is_over(job):
+        run = setting.store.run(job.id)
+        return job.id == plan[2].id or (job.id == plan[0].id and (run.folder / "history.csv").exists())
+
+    failed = run_plan(
+        plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state)), is_over=is_over
+    )
+    assert failed == {} and ended == [(plan[1].id, "done")]
+    states = {job.id: setting.store.run(job.id).status["state"] for job in plan}
+    assert states == {plan[0].id: "running", plan[1].id: "done", plan[2].id: "planned"}
+    assert 1 <= len(history_of(setting.store.run(plan[0].id))) < 4
+    assert run_plan(plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state))) == {}
+    assert {job_id for job_id, _ in ended[1:]} == doomed and len(ended) == 3
+
+
+def test_two_commands_that_end_at_the_same_time_both_keep_what_they_found(tmp_path):
+    file = tmp_path / "tuned/shapes.toml"
+
+    def write(method):
+        for kind in ("type-I", "type-II"):
+            write_tuned(file, {("paper", method, kind): TUNED})
+
+    names = [f"m{number}" for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, names))
+    assert set(read_tuned(file)) == {("paper", name, kind) for name in names for kind in ("type-I", "type-II")}
+    assert [path.name for path in file.parent.iterdir()] == ["shapes.toml"]
