@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-SOAK = Path(__file__).resolve().parents[1] / "soak.py"
+SOAK = Path(__file__).resolve().parents[1] / "tools/soak.py"
 RUN = (
     "run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--jobs", "1",
     "--set", "train.batch_size=96", "--set", "train.epochs=1",

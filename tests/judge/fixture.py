@@ -52,7 +52,8 @@ class Buggy(CrossEntropy):
 
 def load(name):
     """Import a file of the tests."""
-    spec = importlib.util.spec_from_file_location(name, TESTS / f"{name}.py")
+    file = next(file for file in (TESTS / f"support/{name}.py", TESTS / f"{name}.py") if file.is_file())
+    spec = importlib.util.spec_from_file_location(name, file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

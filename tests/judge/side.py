@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from fork_server import call_and_exit, redirect
 
 LIBRARIES = ("torch", "pandas", "scipy.stats", "scipy.special", "pydantic", "typer", "jinja2", "matplotlib.pyplot")

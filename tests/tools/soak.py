@@ -33,6 +33,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
 from fork_server import call_and_exit, fork_workers, import_everything, redirect
 from soak_kinds import (
     COMMANDS,
