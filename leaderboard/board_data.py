@@ -1,4 +1,4 @@
-"""What a leaderboard holds: rows of one dataset and one protocol, in the order of a table, and their tests.
+"""The content of a leaderboard: rows of one dataset and one protocol, in the order of a table, and their tests.
 
 Tables, comparisons and statistics are functions of it; `hierbench.leaderboard.board` makes it and has them as methods.
 """

@@ -1,4 +1,4 @@
-"""In what the specs and environments of two rows differ, key by key."""
+"""The differences between the specs and environments of two rows, key by key."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What holds across tables: differences from cross-entropy, ranks, the paper's claims, and how far tables agree.
+"""The overview of several tables: differences from cross-entropy, ranks, the paper's claims, and their agreement.
 
 There is no test over tables: with N of them the smallest p of an exact test of two rows is 2 / 2^N (Demsar, JMLR 7,
 2006), and tables on one network are not independent.
@@ -41,7 +41,7 @@ NOTES = (
 
 
 class Claim(Closed):
-    """What a paper says of a row; `is_` as in claims.toml."""
+    """A claim of a paper on a row; `is_` as in claims.toml."""
 
     says: str
     row: str

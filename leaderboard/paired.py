@@ -69,7 +69,7 @@ class RowComparison:
 
     Attributes:
         differences: {metric: row minus reference}; without one where runs are too few.
-        changes: in what the specs of their runs differ, from the reference to the row.
+        changes: the differing settings of their runs, from the reference to the row.
     """
 
     row: Row

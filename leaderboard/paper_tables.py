@@ -1,4 +1,4 @@
-"""Printed numbers: the tables of Liang & Davis (ICCV 2023), and what other authors printed, which is cited below them.
+"""Printed numbers: the tables of Liang & Davis (ICCV 2023), and numbers of other authors, which are cited below them.
 
 Numbers of other authors are never ranked with the paper's, nor counted as runs.
 """

@@ -1,4 +1,4 @@
-"""What anything prints: columns, rows of typed cells, and notes; `hierbench.leaderboard.formats` renders it."""
+"""The table that every command prints: columns, rows of typed cells, notes; `leaderboard.formats` renders it."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What a method is, how it is found, and the contract that it keeps."""
+"""Methods: their interface, their discovery, and the contract that each keeps."""

@@ -1,4 +1,4 @@
-"""What every method must do, checked on a small ragged tree by our tests and by `hierbench methods check`.
+"""The contract of every method, checked on a small ragged tree by the tests and by `hierbench methods check`.
 
 Shapes: B batch, D features, K classes, M nodes of all levels, N nodes.
 """
@@ -116,7 +116,7 @@ def _check_relabelling(cls: type[Method]) -> None:
 
 
 def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
-    """Return what is wrong with a model over the relabelled classes that loads this state, "" if nothing is."""
+    """Return the problem of a model over the relabelled classes that loads this state, "" without one."""
     moved, leaves = built(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
     features, targets = make_batch(cls)
     moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
@@ -319,7 +319,7 @@ def list_checks(cls: AnyMethod) -> list[Check]:
 
 
 def check_method(cls: AnyMethod) -> Iterator[tuple[str, str]]:
-    """Run all checks on a method's class; yield each check's name and what is wrong, "" if it passed.
+    """Run all checks on a method's class; yield each check's name and its problem, "" if it passed.
 
     Where the first fails, that of shapes and finite values, it is the last: the others would fail for the same reason.
     """

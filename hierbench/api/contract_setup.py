@@ -1,4 +1,4 @@
-"""What the checks of `hierbench.api.contract` share: a small ragged tree, and methods and numbers on it.
+"""Shared by the checks of `hierbench.api.contract`: a small ragged tree, with methods and numbers on it.
 
 Shapes: B batch, D features, K classes.
 """

@@ -1,4 +1,4 @@
-"""What a method is: the head of a classifier on the penultimate features, or a re-ranking of predictions.
+"""The two kinds of method: the head of a classifier on the penultimate features, and a re-ranking of predictions.
 
 Shapes: B batch, N examples, D features, K classes, L levels, K_l nodes of a level.
 """
@@ -50,7 +50,7 @@ class Configured:
 
 
 class Declared:
-    """What every method declares, see `Method` and `PostHoc`."""
+    """The declarations of every method, see `Method` and `PostHoc`."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -91,7 +91,7 @@ class Method(Declared, nn.Module):
         self.params = params if params is not None else self.Params()
 
     def forward(self, features: Tensor) -> Any:
-        """Map features [B, D] to outputs: whatever `loss` and `scores` need."""
+        """Map features [B, D] to outputs, of any type that `loss` and `scores` take."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def loss(self, outputs: Any, targets: Tensor) -> dict[str, Tensor]:
@@ -106,7 +106,7 @@ class Method(Declared, nn.Module):
         raise NotImplementedError(f"{type(self).__name__} defines no loss")
 
     def scores(self, outputs: Any) -> Tensor:
-        """Return scores [B, K], larger = ranked earlier; their softmax is what post-hoc methods take."""
+        """Return scores [B, K], larger = ranked earlier; post-hoc methods take their softmax."""
         raise NotImplementedError(f"{type(self).__name__} defines no scores")
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
@@ -195,7 +195,7 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
 
 
 def check_shape(value: Any, shape: tuple[int, ...], description: str) -> None:
-    """Raise a UserError unless what a method returned is a tensor of this shape."""
+    """Raise a UserError unless a method returned a tensor of this shape."""
     if not isinstance(value, Tensor) or value.shape != shape:
         got = f"one of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise UserError(f"{description} must be a tensor of shape {list(shape)}, got {got}")

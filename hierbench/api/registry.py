@@ -159,7 +159,7 @@ def _checked(name: str, cls: Any, file: Path | None, reference: str) -> LoadedMe
 
 
 def check_class(name: str, cls: AnyMethod) -> None:
-    """Raise a BrokenMethodError unless a class declares what a method must, under this name."""
+    """Raise a BrokenMethodError unless a class has the declarations of a method, under this name."""
     for attribute in ("name", "title", "source"):
         if not isinstance(getattr(cls, attribute, None), str):
             raise BrokenMethodError(f"method {name}: the class {cls.__name__} must set {attribute} to a string")

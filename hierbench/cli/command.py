@@ -1,4 +1,4 @@
-"""What every command has: options, help with an example, the format of its table, and an exit code."""
+"""The frame of every command: options, help with an example, the format of its table, and an exit code."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -175,7 +175,7 @@ def write_result(text: str, output: Path | None, *, follow: bool = True) -> None
 
 
 def print_said(notes: Sequence[str], lines: Sequence[str]) -> None:
-    """Print notes on standard error, each in one line, and what was done on standard output."""
+    """Print notes on standard error, each in one line, and the outcome on standard output."""
     for line in notes:
         print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
     for line in lines:

@@ -91,7 +91,7 @@ def new(
 
 
 def _announce(request: "Asked", sizes: "Expected", unit: str) -> None:
-    """Print what a dataset holds and the command that runs it."""
+    """Print the sizes of a dataset and the command that runs it."""
     levels = ", ".join(map(str, sizes.level_sizes))
     num = f"{sizes.train + sizes.val + sizes.test:,} {unit}"
     print(f"{request.name}: {num}: train {sizes.train:,}, val {sizes.val:,}, test {sizes.test:,}; levels {levels}")

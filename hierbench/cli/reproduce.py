@@ -84,7 +84,7 @@ def reproduce(
 
 
 def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repetition"]) -> dict[str, Any]:
-    """Return what is known of a row, its command first, as JSON types; without a command, the spec of a run."""
+    """Return a row's command, runs, metrics and environment as JSON types; without a command, the spec of a run."""
     from hierbench.runs.requests import command_words
 
     spec, cells = (
@@ -121,7 +121,7 @@ def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repe
 
 
 def _lines(content: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield what a row is of, and a line per seed that was trained again: row, what, value."""
+    """Yield a line per property of a row, and one per seed that was trained again: row, name, value."""
     row = f"{content['method']}:{content['type']}"
     yield row, "title", f"{content['title']}, protocol {content['protocol']}"
     yield row, "seeds", ", ".join(map(str, content["seeds"]))

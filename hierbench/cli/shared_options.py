@@ -40,7 +40,7 @@ NumbersOption = Annotated[Literal["runs", "paper"], "Those of our runs, or of th
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What every command takes that shows a table."""
+    """The options of every command that shows a table."""
 
     format_: Annotated[Format | None, "Format of the table."] = None
     as_json: JsonOption = False

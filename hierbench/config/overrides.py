@@ -74,7 +74,7 @@ def format_override(key: str, value: Any) -> str:
 
 
 def toml_text(value: Any) -> str:
-    """Return a value of JSON other than null as TOML, tables inline; what does not print is escaped."""
+    """Return a value of JSON other than null as TOML, tables inline and unprintable characters escaped."""
     if isinstance(value, dict):
         items = ", ".join(f"{toml_text(key)} = {toml_text(item)}" for key, item in value.items())
         return f"{{ {items} }}" if items else "{}"

@@ -50,7 +50,7 @@ class OwnRates(Closed):
 
 
 class Section(Closed):
-    """What the section of every method may hold beside its hyperparameters."""
+    """The keys that the section of every method may have beside its hyperparameters."""
 
     lr: OwnRates = OwnRates()
 

@@ -57,7 +57,7 @@ class Recipe(Closed):
     @model_validator(mode="before")
     @classmethod
     def _fits_inputs(cls, content: dict[str, Any]) -> dict[str, Any]:
-        """Refuse what is of images on features, before its own keys are read."""
+        """Refuse keys for images in a recipe of features, before its other keys are read."""
         model = content.get("model")
         backbone = model.get("backbone") if isinstance(model, dict) else None
         if isinstance(backbone, str) and FEATURES.fullmatch(backbone) and "augment" in content:

@@ -72,7 +72,7 @@ class SourceSection(Closed):
         return Path(self.images).suffix.lower() in (".csv", ".parquet")
 
     def below(self, folder: Path) -> "SourceSection":
-        """Return the section with its paths taken from a folder; what is there as no file is a shipped tree's name."""
+        """Return the section with its paths taken from a folder; a tree without a file there is a shipped one."""
         tree = folder / self.tree
         is_path = tree.exists() or "/" in self.tree or Path(self.tree).suffix
         changed = {"tree": str(tree) if is_path else self.tree}

@@ -1,4 +1,4 @@
-"""Predictions that were made elsewhere and only scored here: what their record says instead of a job's spec."""
+"""Predictions that were made elsewhere and only scored here: the spec of their record, in place of a job's."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,7 +9,7 @@ from hierbench.config.validation import Closed
 
 
 class Scored(Closed):
-    """Whose predictions, of which examples; nothing is known of their training."""
+    """A name for the predictions, and the examples that they are of; their training is not known."""
 
     schema_version: Literal[1] = 1
     kind: Literal["scored"] = "scored"

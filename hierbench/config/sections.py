@@ -141,7 +141,7 @@ class Augment(Closed):
 
 
 class Data(Closed):
-    """Whose images and tree a recipe uses, and how they are stored; `data = "cifar100"` is short for `dataset`."""
+    """The dataset with a recipe's images and tree, and their storage; `data = "cifar100"` is short for `dataset`."""
 
     dataset: str = ""  # `load_recipe` resolves "" to the recipe's own name, and a file to the name that it gives
     # Re-save images as JPEG of this quality before resizing, 0 to disable; only for fgvc (docs/protocols.md, row 22).

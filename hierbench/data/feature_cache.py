@@ -1,4 +1,4 @@
-"""Cached features of frozen backbones: what they depend on, and their files.
+"""Cached features of frozen backbones: their keys and their files.
 
 A cache is a folder `<prepared dataset>/features/<key>/` with `<split>-features.npy` ([V, N, C] float32: V views of N
 images, C channels; one view in validation and test) and `meta.json`. The folder gets its name when all is on the disk.
@@ -48,12 +48,12 @@ class Wanted:
     def by(
         cls, prepared: Prepared, model: Model, augment: Augment, weights: str | None, feature_type: FeatureType
     ) -> "Wanted":
-        """Return what jobs of a type train on."""
+        """Return the request for the features that jobs of a type train on."""
         return cls(prepared, model, augment, weights, model.type_i_pool if feature_type == "type-I" else "average")
 
     @classmethod
     def by_spec(cls, prepared: Prepared, spec: Spec) -> "Wanted":
-        """Return what a job trains on."""
+        """Return the request for the features that a job trains on."""
         return cls.by(prepared, spec.model, spec.augment, spec.weights, spec.type)
 
     def content(self) -> dict[str, Any]:

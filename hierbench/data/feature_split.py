@@ -72,7 +72,7 @@ class FeatureSplit(Split):
 def open_split(
     prepared: Prepared, name: str, spec: Spec, device: torch.device, rank: int = 0, num_ranks: int = 1
 ) -> Split:
-    """Return a split of what a job trains on: images, or cached features where its backbone is frozen.
+    """Return a split of a job's images, or of cached features where its backbone is frozen.
 
     Raises:
         UserError: the features are not cached, or damaged.

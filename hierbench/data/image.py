@@ -60,7 +60,7 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
 
 
 def decoding_error(error: Exception, unknown: str) -> str:
-    """Return why a decoder failed, in one line: `unknown` for what is no image; raise the error if memory is short."""
+    """Return why a decoder failed, in one line: `unknown` for files that are not images; a MemoryError is raised."""
     if isinstance(error, MemoryError):
         raise error
     # The text of an UnidentifiedImageError names an object of Python.

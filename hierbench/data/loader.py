@@ -61,7 +61,7 @@ class Split:
         num_ranks: int,
         resident: bool | None,
     ) -> None:
-        """Keep images, or what stands for them, [N, ...], and labels [N]."""
+        """Keep images, or features in their place, [N, ...], and labels [N]."""
         with warnings.catch_warnings():  # read-only memory: nothing here writes to it
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             self.images = torch.from_numpy(images)

@@ -196,7 +196,7 @@ def _views(source: Source, split: str) -> int:
 
 
 def _resume_or_clear(source: Source, partial: Path) -> None:
-    """Keep what a killed attempt left if it read the same source with the same code; remove it otherwise."""
+    """Keep the files of a killed attempt if it read the same source with the same code; remove them otherwise."""
     labels = {split: rows.tolist() for split, rows in source.labels.items()}
     code = [path.read_text("utf-8") for path in sorted(Path(__file__).parent.rglob("*.py"))]
     content = [list(source.paths.values()), labels, source.image_size, source.identity, code]

@@ -1,4 +1,4 @@
-"""What a dataset module hands over for preparing: classes, their tree, labels, and the images piece by piece."""
+"""A dataset as its module gives it for preparing: classes, their tree, labels, and the images piece by piece."""
 
 import math
 import shutil
@@ -36,7 +36,7 @@ class DamagedArchiveError(KeptError):
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """What the user asked to be prepared.
+    """The request to prepare a dataset.
 
     Attributes:
         source: the user's own copy; None downloads where the licence allows.
@@ -53,7 +53,7 @@ class SourceRequest:
 
 @dataclass(frozen=True)
 class Vectors:
-    """What a source has in place of images: vectors of numbers.
+    """Vectors of numbers that a source has in place of images.
 
     Attributes:
         num_channels: D.
@@ -136,7 +136,7 @@ class Source:
 
 
 def source_identity(source: Path) -> str:
-    """Return what changes when another folder or archive is given, or the archive is replaced."""
+    """Return a text that changes when another folder or archive is given, or the archive is replaced."""
     status = source.resolve().stat()
     stamp = f" {status.st_size} {status.st_mtime_ns}" if source.is_file() else ""
     return f"{source.resolve()}{stamp}"

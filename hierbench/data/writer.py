@@ -142,7 +142,7 @@ class _Groups:
         self.flushed = self.written
 
     def stop(self) -> None:
-        """Let the threads end after their groups, and put on disk what was written, also if it was interrupted."""
+        """Let the threads end after their groups, and flush all written rows to disk, also after an interruption."""
         self.pool.shutdown(wait=True, cancel_futures=True)
         with suppress(OSError):
             while self.pending:

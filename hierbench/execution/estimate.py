@@ -49,7 +49,7 @@ class Extraction:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the jobs of a plan that train will take on this machine."""
+    """The expected time and memory of the training jobs of a plan on this machine."""
 
     per_job: Mapping[FeatureType, float]  # seconds of one job with the baseline's head, by type
     seconds: float | None  # of all jobs, with their extractions and the start of the processes that run them
@@ -59,7 +59,7 @@ class Estimate:
 def estimate(
     recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, setting: Setting, *, measure: bool = True
 ) -> Estimate:
-    """Return what jobs of these types will take; no seconds where that is not known.
+    """Return the estimate for jobs of these types; without seconds where these are not known.
 
     On an accelerator it is measured for a dry run alone (`measure`): a run would use the device twice. Of jobs that run
     elsewhere (no workers) it is not known.

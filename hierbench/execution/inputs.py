@@ -1,4 +1,4 @@
-"""What a recipe needs before anything can be trained: its dataset, prepared, and its weights."""
+"""The inputs of a recipe, needed before anything is trained: its prepared dataset and its weights."""
 
 from dataclasses import dataclass
 from pathlib import Path

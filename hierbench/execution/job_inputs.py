@@ -1,4 +1,4 @@
-"""What a job takes: its data, its file of weights and the features of a frozen backbone, compared with the plan's.
+"""The inputs of a job: data, file of weights and features of a frozen backbone, compared with the plan's.
 
 Features are extracted before jobs start, once for all of them.
 """
@@ -44,7 +44,7 @@ def open_data(job: Job, setting: Setting) -> Prepared:
 
 
 def extract_features(plan: Sequence[Job], setting: Setting) -> None:
-    """Extract what the unfinished jobs of a plan train on and what is not cached, with progress.
+    """Extract the features that the unfinished jobs of a plan need and that are not cached, with progress.
 
     Jobs on a Ray cluster find or extract it on their node instead.
 

@@ -49,7 +49,7 @@ class Queue:
                 self.waiting.append(other)
 
     def reporter(self, job: Job) -> Callable[[float, int], None]:
-        """Return what a job in this process reports to, which stops it once it is over."""
+        """Return the callback for the progress of a job in this process, which stops the job once it is over."""
 
         def report(done: float, total: int) -> None:
             self.on_progress(job, done, total)

@@ -66,7 +66,7 @@ def check_request(
 
 
 def check_section(recipe: Recipe, method: LoadedMethod) -> None:
-    """Raise a UserError if a recipe sets what a method does not take."""
+    """Raise a UserError if a recipe sets a hyperparameter that a method does not have."""
     method.params(recipe.params_for(method.name))
     if issubclass(method.cls, PostHoc) and "lr" in recipe.methods.get(method.name, {}):
         bases = " or ".join(f"methods.{base}.lr" for base in base_names(method.cls))
@@ -159,7 +159,7 @@ def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
 
 
 def dataset_spec(recipe: Recipe, prepared: Prepared) -> DatasetSpec:
-    """Return what a record says of its data."""
+    """Return the spec of the prepared data of a recipe."""
     return DatasetSpec(
         name=recipe.dataset,
         digest=prepared.digest,

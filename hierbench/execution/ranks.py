@@ -62,7 +62,7 @@ def train_on_ranks(
 
 
 def _serve(ranks: dict[Connection, BaseProcess], calls: dict[str, Callable[..., None]]) -> None:
-    """Do what the first process asks for, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
+    """Handle messages of the first process, ("report", done, total), ("epoch",) or ("guard",), until all are done."""
     working = dict(ranks)
     while working:
         for connection in wait(list(working)):

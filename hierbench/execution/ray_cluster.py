@@ -124,7 +124,7 @@ def engine_digest() -> str:
 
 
 def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
-    """Return what a task is sent: plain values, which a node of any version can read."""
+    """Return the arguments of a task: plain values, which a node of any version can read."""
     file, weights = Path(job.method.reference), setting.weights and setting.weights.resolve()
     return {
         "spec": job.spec.content(),

@@ -106,7 +106,7 @@ def connected(address: str | None) -> Iterator[str]:
 
 
 def reason(error: BaseException) -> str:
-    """Return the first sentence of the root cause of an error of Ray's; what follows it is advice on Ray."""
+    """Return the first sentence of the root cause of an error of Ray's; the sentences after it are advice on Ray."""
     while error.__cause__ is not None:
         error = error.__cause__
     return one_line(str(error).strip().split(". ")[0] or type(error).__name__, 300)
@@ -123,7 +123,7 @@ class Progress:
         self.news[job_id] = done, total
 
     def take(self) -> dict[str, tuple[float, int]]:
-        """Return what has been noted since the last call."""
+        """Return the lines that were noted since the last call."""
         news, self.news = self.news, {}
         return news
 

@@ -62,7 +62,7 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
 
     Args:
         job: to run.
-        setting: where and on what.
+        setting: the folders and the device.
         report: called with its progress.
         note: called with what users should know, a line each.
     """

@@ -21,7 +21,7 @@ from hierbench.utils.lock import Lock, LostError
 
 
 def states(plan: list[Job], store: Store) -> dict[str, JobState]:
-    """Return what will happen to each job."""
+    """Return the state of each job before the plan runs."""
     return {job.id: "cached" if is_finished(job.spec, store) else "train" if job.trains else "rescore" for job in plan}
 
 

@@ -32,7 +32,7 @@ MOST_SEEDS = 1000  # also of a recipe
 
 
 class Session:
-    """What a command was asked to do, what it needs, and where it runs.
+    """The options of a command, resolved: its recipe, its inputs, and where it runs.
 
     Attributes:
         recipe: of the dataset, with the command's overrides; `open` resolves "auto" in it.
@@ -93,7 +93,7 @@ class Session:
 class Execution:
     """Plans that are run with progress bars and mirrored under one parent run in MLflow.
 
-    `what` begins the parent run's name, and `failed` has {id: error}.
+    `name` begins the parent run's name, and `failed` has {id: error}.
     """
 
     def __init__(self, session: Session, name: str) -> None:
@@ -126,7 +126,7 @@ class Execution:
         on_end: Callable[[Job], None] = lambda job: None,
         is_over: Callable[[Job], bool] = lambda job: False,
     ) -> None:
-        """Run what is not cached, and mirror it; `labels` are {id: what users see}, for the rest see `run_plan`."""
+        """Run the jobs that are not cached, and mirror them; `labels` are {id: label}, for the rest see `run_plan`."""
         self._status = "KILLED"
 
         def progress(job: Job, done: float, total: int) -> None:
@@ -168,7 +168,7 @@ def _read_history(record: Record) -> Sequence[HistoryRow]:
 
 
 def _mirrored_parameters(session: Session) -> dict[str, str]:
-    """Return what a command was asked for, without folders: a path reveals the user's, and MLflow may be shared."""
+    """Return a command's options without folders: a path reveals the user's, and MLflow may be shared."""
     options, overrides = session.options, [override.split("=", 1) for override in session.options.overrides]
     methods = [Path(name).stem if is_path(name) else name for name in options.methods.split(",")]
     return {
@@ -186,5 +186,5 @@ def _mirrored_parameters(session: Session) -> dict[str, str]:
 
 
 def job_work(job: Job) -> float:
-    """Return what a job counts in the progress bar: its epochs."""
+    """Return the work of a job in the progress bar: its epochs."""
     return float(job.spec.train.epochs) if job.trains else RESCORE_WORK

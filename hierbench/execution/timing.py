@@ -1,4 +1,4 @@
-"""What an estimate times: a clock, noise in place of data, and the real training step.
+"""The measurements of an estimate: a clock, noise in place of data, and the real training step.
 
 Shapes: B batch, N examples, K classes, D features.
 """

@@ -1,4 +1,4 @@
-"""What the server of worker processes imports, once for all of them: whatever a job that trains needs."""
+"""Imports of the server of worker processes, once for all of them: all modules that a training job needs."""
 
 from hierbench.execution import run_job
 from hierbench.training.fabric import import_fabric

@@ -97,7 +97,7 @@ class Worker:
             self.connection.send((job.spec.content(), job.references))
 
     def poll(self, queue: Queue) -> bool:
-        """Forward what it reports: ("progress", done, total), ("note", line), ("end", *outcome) or ("last", *outcome).
+        """Forward its messages: ("progress", done, total), ("note", line), ("end", *outcome) or ("last", *outcome).
 
         Returns:
             Whether it still runs; False after it died, cannot use its device any more, or its job is over.

@@ -1,1 +1,1 @@
-"""What is drawn and written from finished runs."""
+"""Plots and pages of finished runs."""

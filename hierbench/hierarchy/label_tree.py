@@ -73,7 +73,7 @@ class Hierarchy:
     distance: Distance
 
     def __repr__(self) -> str:
-        """Return what it is in one line."""
+        """Return the tree's sizes in one line."""
         return f"Hierarchy({self.num_classes} classes, level_sizes={self.level_sizes}, distance={self.distance!r})"
 
     @property

@@ -23,7 +23,7 @@ def is_distribution(scores: Tensor) -> bool:
 
 
 def bin_counts(classes: Tensor, probabilities: Tensor, targets: Tensor) -> Tensor:
-    """Return what each example adds to the sums per bin of confidence from which ECE and MCE follow.
+    """Return each example's contribution to the sums per bin of confidence from which ECE and MCE follow.
 
     Bin b of 15 holds the confidences in (b / 15, (b + 1) / 15], the first also 0 (Guo et al., ICML 2017; torchmetrics
     closes the bins at the other end, with a sixteenth for a confidence of 1).

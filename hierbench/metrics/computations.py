@@ -1,4 +1,4 @@
-"""How metrics are computed: what each example adds, and the value of the totals, for `hierbench.metrics.metric_table`.
+"""How metrics are computed, from contributions of examples to the value of the totals, for `metric_table`.
 
 Tables read the registry without PyTorch: what computes is imported when it is first used.
 

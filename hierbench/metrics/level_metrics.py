@@ -65,7 +65,7 @@ def levels_from_paths(classes: Tensor, hierarchy: Hierarchy) -> Tensor:
 
 
 def level_counts(predictions: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """Return what each example adds to the sums from which level accuracies, FPA and TICE follow.
+    """Return each example's contribution to the sums from which level accuracies, FPA and TICE follow.
 
     Args:
         predictions: [N, L]. Of the top-ranked class with `levels_from_paths`, of summed probabilities with

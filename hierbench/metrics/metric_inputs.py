@@ -1,4 +1,4 @@
-"""What metrics are computed from. Shapes: N examples, K classes, L levels."""
+"""The inputs of metrics. Shapes: N examples, K classes, L levels."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -84,7 +84,7 @@ class MetricInfo:
         return self.parameter <= (hierarchy.num_levels if self.name.startswith("level_") else hierarchy.num_classes)
 
     def compute_from(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> float:
-        """Return the metric of what it needs and of known targets [N]."""
+        """Return the metric from its inputs and known targets [N]."""
         counts = self.computation.counts(*needs, targets, hierarchy)
         totals = sum_counts(counts).cpu().double() if self.computation.summed else counts
         return float(self.computation.value(totals, self.parameter))

@@ -22,7 +22,7 @@ def shared_nodes(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tens
 
 
 def path_counts(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """Return what each example adds to the sums of hierarchical precision, recall and F.
+    """Return each example's contribution to the sums of hierarchical precision, recall and F.
 
     Args:
         classes: [N] predicted classes.
@@ -65,7 +65,7 @@ def leaves_below_lca(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> 
 
 
 def bit_counts(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """Return what each example adds to the sums of information severity: [N, 2] float64, 1 and its bits if wrong.
+    """Return each example's contribution to the sums of information severity: [N, 2] float64, 1 and its bits if wrong.
 
     The bits of a mistake are log2(classes below the LCA): how much is still to be told about the class once the LCA is
     known, if all classes are equally frequent. Valmadre, NeurIPS 2022, whose information of a node is

@@ -47,7 +47,7 @@ def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[in
 
 
 def contributions(classes: Tensor | IntArray, targets: Tensor | IntArray, tree: Hierarchy, ks: Sequence[int]) -> Tensor:
-    """Return what each example adds to the sums of `metrics_from_counts`, after the 1 of its number.
+    """Return each example's contribution to the sums of `metrics_from_counts`, after the 1 of its number.
 
     Args:
         classes: [N, k] ranked class indices, best first.
@@ -89,7 +89,7 @@ class Tally:
         return sums
 
     def metrics(self) -> dict[str, float]:
-        """Return what `evaluate` returns, over all batches.
+        """Return the metrics of `evaluate` over all batches.
 
         Raises:
             ValueError: no examples, a target that is not a class, or a NaN score.
@@ -97,7 +97,7 @@ class Tally:
         return metrics_from_counts(self._read()[: 2 + len(self.ks)], self.ks, self.asked)
 
     def mistakes_by_distance(self) -> list[int]:
-        """Return what the function `mistakes_by_distance` returns, over all batches; raises as `metrics`."""
+        """Return `mistakes_by_distance` over all batches; raises as `metrics`."""
         return self._read()[2 + len(self.ks) :]
 
 
@@ -128,7 +128,7 @@ def metrics_from_contributions(added: Tensor, ks: Sequence[int]) -> dict[str, fl
 
 
 def mistakes_from_contributions(added: Tensor, hierarchy: Hierarchy) -> list[int]:
-    """Return what `mistakes_by_distance` returns from the `contributions` of all examples, whose first k is 1."""
+    """Return `mistakes_by_distance` from the `contributions` of all examples, whose first k is 1."""
     counts: list[int] = added[added[:, 0] == 0, 1].bincount(minlength=hierarchy.height + 1).tolist()
     return counts
 

@@ -1,1 +1,1 @@
-"""What Python programs and notebooks call, and with them the commands: run, board, score; here nothing is printed."""
+"""The functions for programs and notebooks: run, board, score; they print nothing."""

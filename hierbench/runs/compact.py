@@ -106,7 +106,7 @@ def pack_ranked(
 
 
 def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
-    """Return what the arrays of `pack` say; a ValueError unless they are whole and every row ranks distinct classes."""
+    """Return the content of the arrays of `pack`; a ValueError unless whole, with distinct classes in every row."""
     packed, shape, top_scores = arrays["ranked"], arrays["shape"], arrays["top_scores"]
     if shape.shape != (3,) or shape.dtype.kind not in "iu":
         raise ValueError("its shape is not three integers")
@@ -135,7 +135,7 @@ def write_compact(folder: Path, scores: NDArray[Any], targets: IntArray, source:
 
 
 def write_packed(folder: Path, arrays: Mapping[str, Any]) -> Path:
-    """Write what `pack` or `pack_ranked` returned into a folder, and return the file's path."""
+    """Write the arrays of `pack` or `pack_ranked` into a folder, and return the file's path."""
     write_atomically(folder / FILE, lambda file: np.savez(file, **arrays))
     return folder / FILE
 
@@ -182,7 +182,7 @@ def ranked_classes(scores: NDArray[Any]) -> IntArray:
 
 
 def metrics_of_ranked(ranked: IntArray, targets: IntArray, hierarchy: Hierarchy) -> tuple[dict[str, float], list[int]]:
-    """Return what `evaluate` and `mistakes_by_distance` return, exactly, of ranked classes.
+    """Return exactly the results of `evaluate` and `mistakes_by_distance`, from ranked classes.
 
     Args:
         ranked: [N, k] class indices, best first; hierdist beyond k is left out.

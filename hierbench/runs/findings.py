@@ -1,4 +1,4 @@
-"""What a verification finds, of runs, rows and tables, as data."""
+"""The findings of a verification, on runs, rows and tables, as data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ TARGETS_ALONE = "targets come from the folder and were compared with nothing"
 
 @dataclass
 class Finding:
-    """What is said of one row or table; what is said of a run is in its record.
+    """A finding on one row or table; those on a run are in its record.
 
     Attributes:
         label: its name for people.
@@ -122,5 +122,5 @@ class FolderReport:
 
 
 def shown_state(run: Record) -> State:
-    """Return the state of a run that was verified: what is damaged is rejected."""
+    """Return the state of a run that was verified: damaged ones are rejected."""
     return State.REJECTED if run.rejected else run.state

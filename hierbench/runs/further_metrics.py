@@ -25,7 +25,7 @@ Values = dict[str, float]  # NaN where a metric is undefined
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of what is kept for this user; None where there is no home."""
+    """Return the cache folder of this user; None where there is no home."""
     if folder := os.environ.get("HIERBENCH_CACHE_DIR"):
         return Path(folder).absolute()
     with suppress(RuntimeError):

@@ -77,13 +77,13 @@ def _database(uri: str) -> Path | None:
 
 
 def _server(uri: str, runs: Path) -> str:
-    """Return what stands for a server in notes: the database of a runs folder moves with it."""
+    """Return the name of a server in notes: the database of a runs folder moves with it."""
     database = _database(uri)
     return "" if database is not None and database.parent == runs.resolve() else uri
 
 
 def _lines(runs: Path) -> Iterator[dict[str, str]]:
-    """Yield what is noted of the jobs that were written."""
+    """Yield the notes on the jobs that were written."""
     path = runs / FILE
     if path.is_file() and not path.is_symlink():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -153,7 +153,7 @@ class Mirror:
             self._attempt(lambda: self._client.set_terminated(self._parent, status))
 
     def _attempt(self, call: Callable[[], Result]) -> Result | None:
-        """Return what a call to MLflow returns; after an error, warn once and turn the mirror off."""
+        """Return the result of a call to MLflow; after an error, warn once and turn the mirror off."""
         if self.uri == "off":
             return None
         try:
@@ -250,7 +250,7 @@ class Mirror:
             self._note(record.id)
 
     def _create_model(self, record: Record, child: str) -> str:
-        """Return the id of a new model, of what a job has trained or re-ranks; its files are not in MLflow."""
+        """Return the id of a new model, trained or re-ranked by a job; its files are not in MLflow."""
         import mlflow
 
         name = re.sub(r"""[/:.%"']""", "_", record.job.label)

@@ -235,7 +235,7 @@ def is_number(value: Any) -> bool:
 
 
 def _variant_key(record: Record) -> tuple[str, str, str]:
-    """Return what variants of one row share."""
+    """Return the key that variants of one row share."""
     return record.job.method.name, record.job.type, comparison_of_row(record.row)
 
 

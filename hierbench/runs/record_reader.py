@@ -35,7 +35,7 @@ Parse = Callable[[bytes], dict[str, Any]]
 
 
 class _ProblemError(Exception):
-    """What ends the reading of a record."""
+    """A problem that ends the reading of a record."""
 
 
 def read_records(
@@ -153,7 +153,7 @@ def _dataset_in(content: Content) -> Any:
 
 
 def _identified(content: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return what the spec says: `spec` and `row`, or `scored`."""
+    """Return the parsed spec: `spec` and `row`, or `scored`."""
     fields: dict[str, Any]
     try:
         if is_scored(content):
@@ -252,7 +252,7 @@ def _fast(content: bytes) -> dict[str, Any]:
 
 
 def _problem_of_result(content: Content, split: str) -> str:
-    """Return what is wrong with the content of metrics.json, "" if nothing is."""
+    """Return the problem of the content of metrics.json, "" without one."""
     result, title, ends = content.get(split), content.get("title"), content.get("intervals", {})
     val = content.get("val", {})
     if not isinstance(result, dict) or not result.keys() >= set(NEEDED) or not all(map(_is_metric, result.items())):

@@ -1,4 +1,4 @@
-"""What was asked of a runs folder: `<runs>/requests.jsonl`, a JSON object a line, in the order of asking.
+"""The requests to a runs folder: `<runs>/requests.jsonl`, a JSON object a line, in the order of asking.
 
     {"request": id, "time", "version", "kind", "dataset", "options": {...}, "ids": [...], "budget": {...}}
 
@@ -56,7 +56,7 @@ class Budget(Closed):
 
 
 class _Line(Closed):
-    """A line of the file: a whole request, or what a later line says of one."""
+    """A line of the file: a whole request, or an addition to one."""
 
     id: str = Field(alias="request", pattern=rf"^[0-9a-f]{{{ID_DIGITS}}}$")
     time: str = ""
@@ -69,7 +69,7 @@ class _Line(Closed):
 
 
 class Request(_Line):
-    """What one command was asked for.
+    """The request of one command.
 
     Attributes:
         id: digest of the rest, but for time and version.
@@ -86,12 +86,12 @@ class Request(_Line):
 
     @property
     def digest(self) -> str:
-        """What its id is, where it is whole."""
+        """The id that its content gives."""
         return json_digest([self.kind, self.dataset, self.options, [*self.ids], self.budget])[:ID_DIGITS]
 
     @property
     def line(self) -> str:
-        """What a list of requests shows."""
+        """The request in one line, for lists."""
         methods, seeds = self.options.get("methods", ""), self.options.get("seeds")
         parts = [self.time[:10], str(methods), f"{seeds} seeds" if seeds else ""]
         return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, parts))})", LONGEST)
@@ -157,7 +157,7 @@ def record_request(
 def extend_request(
     root: Path, request: Request, ids: Iterable[str] = (), budget: Mapping[str, Any] | None = None
 ) -> Request:
-    """Append what a search has learned, if it is new; return the whole request."""
+    """Append the ids and budgets that a search has added, if they are new; return the whole request."""
     learned = _Line(id=request.id, time=_now(), ids=tuple(ids), budget=dict(budget or {}))
     if _whole([request, learned]) == request:
         return request

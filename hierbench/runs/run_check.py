@@ -10,7 +10,7 @@ from hierbench.runs.state import State
 
 @dataclass(frozen=True)
 class Facts:
-    """What the other checks need of a run's predictions, which are not kept.
+    """Facts on a run's predictions for the other checks; the predictions are not kept.
 
     Attributes:
         num: N examples.
@@ -34,7 +34,7 @@ class Facts:
 
 @dataclass
 class RunCheck:
-    """A run, and what other checks need to know of it.
+    """A run, and facts on it for other checks.
 
     Attributes:
         record: with what was found so far.

@@ -1,4 +1,4 @@
-"""What a finished run's metrics and curves are computed from: its predictions, its confidence and its tree.
+"""The evidence of a finished run, from which metrics and curves are computed: predictions, confidence and tree.
 
 Shapes: N examples, K classes, L levels.
 """
@@ -62,7 +62,7 @@ class Trees:
 def read_evidence(
     record: Record, records: Records, hierarchy: Hierarchy, examples: IntArray | None = None
 ) -> Evidence | None:
-    """Return what a finished run's metrics are computed from.
+    """Return the inputs of a finished run's metrics.
 
     The probabilities are the scores where these are a distribution, else the softmax of the scores: of the run's own
     if it is trained, of its first base's if it re-ranks.
@@ -119,7 +119,7 @@ def _problem(
     hierarchy: Hierarchy,
     order: IntArray | None,
 ) -> str:
-    """Return what is wrong with stored predictions, "" if nothing is."""
+    """Return the problem of stored predictions, "" without one."""
     expected = (targets.size if order is None else len(order), hierarchy.num_classes)
     if scores.dtype.kind == "f" and np.isnan(scores).any():
         return "a score is NaN"

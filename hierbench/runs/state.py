@@ -27,7 +27,7 @@ class State(StrEnum):
 
     @property
     def mark(self) -> str:
-        """What is said beside the number of runs of a row, "" where it is ranked."""
+        """The note beside the number of runs of a row, "" where it is ranked."""
         return {State.CLAIMED: "claimed", State.REJECTED: "not ranked"}.get(self, "")
 
     @property

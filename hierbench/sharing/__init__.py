@@ -1,1 +1,1 @@
-"""What leaves the machine or comes to it: publications, their verification, and sites."""
+"""Exchange with others: publications, their verification, and sites."""

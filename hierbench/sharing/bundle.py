@@ -1,4 +1,4 @@
-"""What is published of each run: its records, the file of a method of its user's, and compact predictions."""
+"""The published files of each run: its records, the file of a user's method, and compact predictions."""
 
 import os
 import shutil

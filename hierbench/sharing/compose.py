@@ -40,7 +40,7 @@ class Part:
 
 @dataclass
 class Publication:
-    """What was written.
+    """A publication that was written.
 
     Attributes:
         board: the table.

@@ -24,7 +24,7 @@ from hierbench.utils.files import refuse_links
 
 @dataclass(frozen=True)
 class Said:
-    """What there is to say: notes on what was found and left out, and what was done."""
+    """The lines of a publication: notes on runs that were left out, and the outcome."""
 
     notes: list[str]
     lines: list[str]
@@ -116,7 +116,7 @@ def _not_made(folder: Path, name: str, published_columns: Sequence[Column], colu
 
 
 def written(folder: Path, made: Publication) -> str:
-    """Return the line that says what a publication holds."""
+    """Return the line with the number of runs of a publication."""
     runs = f"{len(made.report.runs)} run{'s' if len(made.report.runs) != 1 else ''}"
     counts = ", ".join(f"{num} {verdict}" for verdict, num in made.report.counts().items() if num)
     return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"

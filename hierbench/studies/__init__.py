@@ -1,1 +1,1 @@
-"""What a command trains: a plan, what its results call for next, and a table, which one function carries out."""
+"""Studies: a plan, the jobs that its results call for next, and a table; one function carries them out."""

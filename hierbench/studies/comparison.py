@@ -72,7 +72,7 @@ class Comparison(Study):
         self.tuned: dict[tuple[str, FeatureType], Tuned] = {}
 
     def open(self, session: Session) -> None:
-        """Find the methods and what tuning found of them; a runs folder that is closed may hold all runs."""
+        """Find the methods and their tuned hyperparameters; a runs folder that is closed may hold all runs."""
         with redirect_stdout(sys.stderr):
             self.methods, self.num_broken = find_methods(names_asked(session.options))
         self.tuned = tuned_params(session, self.methods, self.file) if self.is_tuned else {}
@@ -105,7 +105,7 @@ class Comparison(Study):
     def request_details(
         self, session: Session, plan: Sequence[Job]
     ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
-        """Return what was tuned, the jobs, and the budgets of rows."""
+        """Return the tuned values, the jobs, and the budgets of rows."""
         tuned = {f"{method}:{kind}": entry.params for (method, kind), entry in self.tuned.items()}
         return {"tuned": tuned} if self.is_tuned else {}, [job.id for job in plan], _budgets(plan, self.tuned)
 
@@ -162,7 +162,7 @@ def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]
 def tuned_params(
     session: Session, methods: Sequence[LoadedMethod], file: Path | None
 ) -> dict[tuple[str, FeatureType], Tuned]:
-    """Return what tuning found under the recipe's protocol for these methods and those that they re-rank.
+    """Return the tuned hyperparameters under the recipe's protocol for these methods and those that they re-rank.
 
     Raises:
         UserError: tuning found nothing, or something that a method does not take.

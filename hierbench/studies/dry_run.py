@@ -1,4 +1,4 @@
-"""What a plan is before it runs: a line, the table of a dry run with parameters and time, or that of its commands."""
+"""A plan before it runs: a line, the table of a dry run with parameters and time, or that of its commands."""
 
 import shlex
 from collections import Counter

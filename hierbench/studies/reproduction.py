@@ -45,7 +45,7 @@ class RecordedRow:
         specs: {id: spec} of these and of all that they re-rank.
         options: of `hierbench run`; None where no recorded request plans the runs here.
         method_files: sources that were kept with the runs, of methods that are not installed with the code that ran.
-        notes: what has to be had, or differs, or why there are no options.
+        notes: files that are needed, differences, or the reason why there are no options.
     """
 
     row: Row
@@ -102,7 +102,7 @@ def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) 
 def single_row_options(
     request: Request, dataset: str, num_seeds: int, specs: Mapping[str, Spec], method_files: Mapping[str, Path]
 ) -> Options:
-    """Return what a comparison was asked for, of one row alone; what was tuned then is set."""
+    """Return the options of a comparison reduced to one row; its tuned hyperparameters are set."""
     recorded_options, names = request.options, list(dict.fromkeys(spec.method.name for spec in specs.values()))
     spec = next(iter(specs.values()))
     methods = [str(method_files.get(name, name)) for name in names if name == names[0] or name in method_files]

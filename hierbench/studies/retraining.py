@@ -93,7 +93,7 @@ def recorded_threads(record: Record) -> int | None:
 
 
 def train_again(checks: Sequence[RunCheck], num: int, data_dir: Path, device: Device, weights: Path | None) -> None:
-    """Train `num` runs, drawn at random, and their bases again in a temporary folder, and write down what came out.
+    """Train `num` runs, drawn at random, and their bases again in a temporary folder, and write down the outcome.
 
     Only runs that are not rejected are drawn, and of installed methods whose code is the one that ran: code that came
     with a record is never run. Runs that cannot be trained here keep their state, and a note says why.

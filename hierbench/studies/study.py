@@ -1,4 +1,4 @@
-"""A study is a plan, what its results call for next, and a table; `carry_out` is the one road from options to it."""
+"""A study is a plan, the jobs that its results call for next, and a table; `carry_out` runs one from its options."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from hierbench.utils.console import say
 
 
 class Study(ABC):
-    """What a command trains.
+    """The jobs of a command, and their table.
 
     Attributes:
         kind: of the request that is recorded; None for none.
@@ -52,17 +52,17 @@ class Study(ABC):
         """Return the name of the parent run in MLflow, before the time."""
 
     def label(self, job: Job) -> str:
-        """Return what users see of a job."""
+        """Return the name of a job for users."""
         return job.spec.label
 
     def states(self, session: Session, plan: Sequence[Job]) -> dict[str, JobState]:
-        """Return what will happen to each job."""
+        """Return the state of each job before it runs."""
         return states(list(plan), session.store)
 
     def request_details(
         self, session: Session, plan: Sequence[Job]
     ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
-        """Return what is recorded of the request: further options, ids of jobs, and budgets of tuned rows."""
+        """Return the details of the recorded request: further options, ids of jobs, and budgets of tuned rows."""
         return {}, [job.id for job in plan], {}
 
     def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:

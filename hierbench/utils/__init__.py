@@ -1,1 +1,1 @@
-"""Files, locks, processes and console: what knows nothing of classifiers."""
+"""Files, locks, processes and console, without anything on classifiers."""

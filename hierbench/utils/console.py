@@ -49,7 +49,7 @@ class Meter:
     """Progress of a total and of the parts that are running.
 
     Args:
-        what: the total's name.
+        title: the name of the total.
         total: amount of work in any unit; parts are measured in the same.
     """
 

@@ -1,4 +1,4 @@
-"""Errors a user can cause, the suggestion that goes with a misspelt name, and what foreign code raised in one line."""
+"""Errors a user can cause, the suggestion for a misspelt name, and exceptions of foreign code in one line."""
 
 import signal
 import traceback
@@ -25,7 +25,7 @@ def unknown_name(kind: str, name: str, choices: Iterable[str], meant: str | None
     """Return the error for a name that is not among `choices`, with the nearest one suggested.
 
     Args:
-        kind: what it is a name of.
+        kind: the kind of thing that it names.
         name: as given.
         choices: all that are possible; the error lists them.
         meant: what is suggested, "" for nothing; None for the nearest of the known.
@@ -64,7 +64,7 @@ def line_in(error: BaseException, file_name: str) -> str:
 
 @contextmanager
 def foreign(problem: Callable[[BaseException], Exception], passing: type[Exception] = UserError) -> Iterator[None]:
-    """Raise `problem` of whatever foreign code raises here, but for the user's Ctrl-C and errors that are `passing`."""
+    """Raise `problem` of any exception of foreign code, but for the user's Ctrl-C and errors that are `passing`."""
     try:
         yield
     except BaseException as error:  # libraries, drivers and methods raise errors of any type

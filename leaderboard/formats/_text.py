@@ -1,4 +1,4 @@
-"""What formats of text share: how a cell is written, and a table with sentences around it."""
+"""Shared by the text formats: the text of a cell, and a table with sentences around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML: a page, the part of one, and what a notebook shows; any markup in the data is escaped."""
+"""HTML: a page, a part of one, and the output of a notebook cell; any markup in the data is escaped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table holds as JSON."""
+"""A table as JSON."""
 
 from hierbench.leaderboard.table import Table
 from hierbench.utils.files import as_json_text

@@ -84,7 +84,7 @@ def reference_title(row: Row, reference: Row) -> str:
 
 
 def correction(differences: Sequence[dict[str, Difference]]) -> str:
-    """Return over what p is adjusted."""
+    """Return the family of tests over which p is adjusted."""
     tests = sum(not math.isnan(gap.p_holm) for of_pair in differences for gap in of_pair.values())
     rest = sum(map(len, differences)) - tests
     untested = "; those of rows that are not ranked are not tested" if rest else ""

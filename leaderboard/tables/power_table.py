@@ -11,7 +11,7 @@ TESTS = {"paired": "paired by seed", "welch": "Welch"}
 
 
 def power_table(plans: Sequence[Plan], power: float, level: float, **description: str) -> Table:
-    """Return a row per plan, and below it what the numbers are.
+    """Return a row per plan, and below it the meaning of the numbers.
 
     Args:
         plans: of one power and level.

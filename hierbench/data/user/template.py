@@ -35,7 +35,7 @@ SHARES = "{val = 0.1, test = 0.2, seed = 0}"
 
 @dataclass(frozen=True)
 class Asked:
-    """What `hierbench data new` was asked for; paths are as the user gave them."""
+    """The request of `hierbench data new`; paths are as the user gave them."""
 
     name: str
     images: str  # "" with features
@@ -62,7 +62,7 @@ def write_recipe(request: Asked, progress: Callable[[float], None], announce: Ca
     """Write the file of a user's dataset, and return its sizes.
 
     Args:
-        request: what to write, and where.
+        request: the dataset to describe, and the file to write.
         progress: called with the share of the images that are read.
         announce: called with what a user should know about the images.
 

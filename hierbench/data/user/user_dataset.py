@@ -1,4 +1,4 @@
-"""From a user's recipe, images or features, and tree to a source to prepare; whether what is prepared is current."""
+"""A user's dataset: from its recipe, images or features, and tree to a source; whether prepared data is current."""
 
 import csv
 import io
@@ -137,7 +137,7 @@ def with_sizes(recipe: Recipe, prepared: Prepared | None) -> Recipe:
 
 
 def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, str]:
-    """Return digests of what the prepared arrays follow from: the section, and the tree and images it names.
+    """Return digests of the inputs of the prepared arrays: the section, and the tree and images it names.
 
     Images, and files of features, stand for themselves by name, size and time; their folder may move. "content" is ""
     where images or tree are gone.
@@ -169,7 +169,7 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
 
 
 def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) -> Prepared | None:
-    """Return a user's prepared dataset if it is what the file says; None, with a line why, if it is to be made again.
+    """Return a user's prepared dataset if it fits the file; None, with the reason, if it has to be prepared again.
 
     Where images or tree are gone, what was prepared from them is used, with a line that says so.
 
@@ -218,7 +218,7 @@ def _is_users(meta: Path) -> bool:
 
 
 def tree_text(tree: str) -> str:
-    """Return a file's content, or the name of a shipped tree: what changes with the tree."""
+    """Return a file's content, or the name of a shipped tree: both change with the tree."""
     if "/" not in tree:
         return tree
     if not Path(tree).exists():
@@ -251,7 +251,7 @@ def read_tree(tree: str) -> tuple[Paths, str]:
 
 
 def _questions(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
-    """Return what explains that a tree's text cannot be read or does not fit, as questions, "" for nothing.
+    """Return likely reasons why a tree's text cannot be read or does not fit, as questions; "" without any.
 
     It is read with other separators and without its first column; `is_better` tells whether these paths fit better.
     """
@@ -299,5 +299,5 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "i
 
 
 def _plain(name: str) -> str:
-    """Return a name without what is easily mistaken: case, forms of the same letter, blanks and underscores."""
+    """Return a name without easily mistaken differences: case, forms of the same letter, blanks and underscores."""
     return unicodedata.normalize("NFKC", name).casefold().replace("_", " ").replace("-", " ").strip()

@@ -99,7 +99,7 @@ def vectors_source(arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]
 
 
 def _sizes(arrays: Arrays, place: Path) -> tuple[dict[str, NDArray[Any]], Vectors]:
-    """Return each split as [V, N, D], and what they have in common."""
+    """Return each split as [V, N, D], and their common type, classes and scale."""
     views = dict[str, NDArray[Any]]()
     for split in SPLITS:
         array = arrays[split]

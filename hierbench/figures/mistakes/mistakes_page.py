@@ -1,4 +1,4 @@
-"""The page of `hierbench mistakes`: what two runs get wrong, as one self-contained HTML file."""
+"""The page of `hierbench mistakes`: the mistakes of two runs, as one self-contained HTML file."""
 
 import base64
 import io
@@ -147,7 +147,7 @@ def thumbnail(image: Images) -> str:
 
 
 def settings(side: Side) -> dict[str, str]:
-    """Return what a run was made with, as the page shows it."""
+    """Return the settings of a run, as the page shows them."""
     spec, train = side.spec, side.spec.train
     weights = "" if spec.model.weights == "none" else f" from {spec.model.weights}"
     content = {

@@ -22,7 +22,7 @@ from hierbench.utils.errors import UserError
 
 
 class Side(NamedTuple):
-    """One of the two runs: its method's title as in the leaderboard, and what its predictions for all N amount to.
+    """One of the two runs: its method's title as in the leaderboard, and its predictions for all N examples.
 
     Attributes:
         metrics: of `hierbench.metrics.evaluate`.
@@ -42,7 +42,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Pair:
-    """Runs A and B on the same prepared data, and what they predict for the same examples."""
+    """Runs A and B on the same prepared data, and their predictions for the same examples."""
 
     prepared: Prepared
     hierarchy: Hierarchy

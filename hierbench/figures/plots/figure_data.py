@@ -1,4 +1,4 @@
-"""What figures are drawn from: runs as the leaderboard selects them, their curves, and trees known without images."""
+"""The data of figures: runs as the leaderboard selects them, their curves, and trees known without images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ BY_LEVEL = {  # metric: how the node of a level is predicted
 
 @dataclass(frozen=True)
 class FigureRequest:
-    """What `hierbench plot` draws."""
+    """The request of `hierbench plot`."""
 
     dataset: str  # "all" or "" where the kind allows it
     data_dir: Path = Path("data")

@@ -76,7 +76,7 @@ class LineLook(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure, and what a reader should know that is not in it."""
+    """A figure, and remarks on it that are printed."""
 
     figure: Figure
     remarks: list[str]
@@ -104,7 +104,7 @@ SPARE = [
 
 
 def look_key(row: Row) -> tuple[str, str]:
-    """Return what has its own look: a method, or one of its variants where hyperparameters differ."""
+    """Return the key of a row's look: its method, or its variant where hyperparameters differ."""
     return row.method, row.title
 
 

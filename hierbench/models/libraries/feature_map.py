@@ -47,7 +47,7 @@ def unknown_network(library: str, name: str, names: Iterable[str]) -> UserError:
 
 @dataclass(frozen=True)
 class Output:
-    """What a network tells of the map [B, C, h, w] or [B, h, w, C], or the tokens [B, N, C], that it ends in.
+    """The output of a network: a map [B, C, h, w] or [B, h, w, C], or tokens [B, N, C].
 
     Attributes:
         channels_last: of a map.
@@ -108,7 +108,7 @@ class LibraryBackbone(Backbone):
 
 
 def on_meta(create: Callable[[], Network]) -> Network:
-    """Return what `create` builds, without values; the random generator stays as it is."""
+    """Return the module that `create` builds, without values; the random generator stays as it is."""
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):

@@ -73,7 +73,7 @@ def resolve_model(recipe: Recipe) -> Recipe:
 
 
 def check_backbone(model: Model) -> None:
-    """Raise a UserError for what `build_backbone` and its weights do not support, before anything is downloaded."""
+    """Raise a UserError for a model that `build_backbone` or its weights do not support, before any download."""
     library_entry = find_library(model.backbone)
     if model.wrn_group_input == "raw" and not WIDE_RESNET.fullmatch(model.backbone):
         raise UserError(
@@ -128,7 +128,7 @@ def build_backbone(model: Model) -> Backbone:
 
 
 def cached_backbone(model: Model) -> Backbone:
-    """Return what stands for a frozen backbone: its inputs are pooled features [B, C], and so are its outputs.
+    """Return the stand-in for a frozen backbone: its inputs are pooled features [B, C], and so are its outputs.
 
     It has no parameters and nothing to save, and no random number is drawn. `TypeI` and `TypeII` take pooled features
     in place of a map.

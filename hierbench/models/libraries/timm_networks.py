@@ -18,7 +18,7 @@ from hierbench.utils.errors import UserError
 
 
 def configuration(name: str) -> Configuration:
-    """Return what timm knows of a network, which may be named with a tag of its weights: "resnet18.a1_in1k".
+    """Return timm's configuration of a network, which may be named with a tag of its weights: "resnet18.a1_in1k".
 
     Raises:
         UserError: no such network or tag.

@@ -20,7 +20,7 @@ TAIL = 16  # operations before the head among which the last with places is; ask
 
 
 def configuration(name: str) -> Configuration:
-    """Return what the transforms of a network's default weights say; without weights, what is usual for ImageNet.
+    """Return the configuration by the transforms of a network's default weights; without weights, ImageNet's usual one.
 
     Raises:
         UserError: no such network.
@@ -48,7 +48,7 @@ def create(name: str, size: tuple[int, int]) -> nn.Module:
 
 
 def cut(name: str, network: nn.Module, size: tuple[int, int]) -> nn.Module:
-    """Return the network up to its feature map or tokens, without what comes after them.
+    """Return the network up to its feature map or tokens, without its last layers.
 
     The names of parameters and buffers stay. Training and evaluation behave as in the whole network.
     """

@@ -1,4 +1,4 @@
-"""What a site is made of: the tables of a folder as verification leaves them, and what is said of their records."""
+"""The content of a site: the tables of a folder as verification leaves them, and the findings on their records."""
 
 import os
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class SiteTable:
 
     @cached_property
     def runs(self) -> dict[str, Record]:
-        """What is said of each run, by id."""
+        """The findings on each run, by id."""
         return {run.id: run for run in self.report.runs}
 
     def counts(self) -> dict[str, int]:

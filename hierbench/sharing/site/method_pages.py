@@ -20,7 +20,7 @@ Key = tuple[str, str]  # name and digest of the code
 
 @dataclass(frozen=True)
 class About:
-    """What a method's class declares.
+    """The declarations of a method's class.
 
     Attributes:
         title, source, version: as declared, "" where they are not plain strings.
@@ -88,7 +88,7 @@ class Methods:
 
 
 def about_method(source: str, name: str) -> About:
-    """Return what the class of a method declares in its file; nothing where the file is no Python."""
+    """Return the declarations of a method's class in its file; none where the file is not Python."""
     try:
         tree = ast.parse(source)
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]
@@ -123,7 +123,7 @@ def _strings(cls: ast.ClassDef) -> dict[str, str]:
 
 
 def _hyperparameters(cls: ast.ClassDef) -> Iterator[Hyperparameter]:
-    """Yield what the class `Params` of a method declares."""
+    """Yield the declarations of the class `Params` of a method."""
     declared = [inner.body for inner in cls.body if isinstance(inner, ast.ClassDef) and inner.name == "Params"]
     for node in itertools.chain(*declared):
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):

@@ -122,7 +122,7 @@ class TablePage:
         self.best, self.picture = best_rows(table.board), ""
 
     def write(self) -> None:
-        """Write the page with its picture and what can be downloaded."""
+        """Write the page with its picture and downloads."""
         table, board = self.table, self.table.board
         self.picture = self._draw()
         report = table.report
@@ -221,7 +221,7 @@ def write_method(writer: Writer, method: MethodPage) -> None:
 
 
 def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[MethodPage]) -> None:
-    """Write the page that lists all: what holds across the tables first, where there are several."""
+    """Write the page that lists all; where there are several tables, their overview comes first."""
     boards, picture, across = [page.table.board for page in pages if page.table.board.rows], "", Markup()
     if len(boards) > 1:
         across = shown(replace(overview_table(boards, OVERVIEW.name, read_claims()), title="What holds across tables"))

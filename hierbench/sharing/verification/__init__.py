@@ -1,1 +1,1 @@
-"""Verification: what of published or received results follows from their evidence, and what is only claimed."""
+"""Verification: which published or received results follow from their evidence, and which are only claimed."""

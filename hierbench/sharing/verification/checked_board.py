@@ -1,4 +1,4 @@
-"""A leaderboard of what leaves the machine or comes to it: every number in it is computed again here."""
+"""A leaderboard of runs that leave the machine or come to it: every number in it is computed again here."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -62,6 +62,6 @@ def checked_board(
 def checked_records(
     dataset: str, root: Path, data_dir: Path, metrics: Collection[str] = ()
 ) -> tuple[Records, FolderReport]:
-    """Return the runs of a dataset as they were checked, and what was found of them; arguments as above."""
+    """Return the runs of a dataset as they were checked, and the findings on them; arguments as above."""
     inspection = inspect(root, data_dir, dataset_name(dataset), metrics=metrics)
     return inspection.records, FolderReport(root, [run.record for run in inspection.runs], inspection.rows)

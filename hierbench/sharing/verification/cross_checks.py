@@ -36,7 +36,7 @@ def check_copies(checks: Sequence[RunCheck]) -> None:
 
 
 def _split_key(check: RunCheck) -> Hashable:
-    """Return what decides which examples a run is tested on."""
+    """Return the key of the examples that a run is tested on."""
     evaluation = None if check.record.spec is None else check.record.spec.evaluation
     drops = evaluation is not None and evaluation.drop_last
     return (
@@ -105,7 +105,7 @@ def _check_copies(subject: str, copies: Sequence[RunCheck]) -> None:
 
 
 def _ranking_key(check: RunCheck) -> Hashable:
-    """Return what tells the ranked classes of two seeds apart, None where they may be alike by chance."""
+    """Return the key that tells the ranked classes of two seeds apart, None where they may be alike by chance."""
     facts = check.facts
     return (facts.num, facts.ranking) if facts is not None and facts.free_places >= CHOICES else None
 

@@ -31,7 +31,7 @@ CLOSE = 1e-9  # relative: sums of floats depend on the number of threads
 
 @dataclass(frozen=True)
 class Checked:
-    """The runs of a folder with their states, what was found of each, and of the rows that they make."""
+    """The runs of a folder with their states, the findings on each, and those on their rows."""
 
     records: Records
     runs: list[RunCheck]
@@ -39,7 +39,7 @@ class Checked:
 
 
 def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: Collection[str] | None = ()) -> Checked:
-    """Return the runs of a folder with what was found of each, and the findings of the rows that they make.
+    """Return the runs of a folder with the findings on each, and those on the rows that they make.
 
     Args:
         root: the folder.

@@ -1,4 +1,4 @@
-"""What a run's method says of its record: its code and its title.
+"""A run's record against its method: its code and its title.
 
 Only installed methods are run. A file that came with a run is compared with its digest, and never imported.
 """

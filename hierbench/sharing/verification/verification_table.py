@@ -1,4 +1,4 @@
-"""A verification as a table: a line per run with its state, and below what was found of runs, rows and tables."""
+"""A verification as a table: a line per run with its state, and below the findings on runs, rows and tables."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from hierbench.utils.text import one_line
 
 
 def verification_table(reports: Sequence[FolderReport]) -> Table:
-    """Return the findings of folders; JSON has all of them, the text what there is something to say of."""
+    """Return the findings of folders; JSON has all of them, the text those with a note or a reason."""
     lines, above, items, notes = list[Line](), list[str](), list[str](), list[str]()
     noted = dict[str, list[str]]()
     for report in reports:

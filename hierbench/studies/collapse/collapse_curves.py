@@ -11,7 +11,7 @@ from hierbench.leaderboard.table import Number, Table, Text
 
 
 class Frame(NamedTuple):
-    """What a method's class means and classifier collapse to."""
+    """The frame that a method's class means and classifier collapse to."""
 
     name: Literal["HAFrame", "ETF"]
     method: str

@@ -89,7 +89,7 @@ class CollapseStudy(Study):
         return [job for _, job in self.jobs]
 
     def states(self, session: Session, plan: Sequence[Job]) -> dict[str, JobState]:
-        """Return what will happen to each job: one without its snapshots is trained again."""
+        """Return the state of each job before it runs: one without its snapshots is trained again."""
         runs = {job.id: session.store.run(job.id) for job in plan}
         epochs = session.recipe.train.epochs
         return {id_: "cached" if is_complete(run, self.snapshots, epochs) else "train" for id_, run in runs.items()}

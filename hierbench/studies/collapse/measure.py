@@ -76,7 +76,7 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
 
 
 def measured_before(run: Run, epoch: int) -> Measured | None:
-    """Return what was measured of a snapshot, None if it was not, or by another version, or the file is damaged."""
+    """Return the measurements of a snapshot, None if there are none, or of another version, or the file is damaged."""
     try:
         measured: Measured = read_json_object(measured_file(run, epoch))
     except (OSError, ValueError):

@@ -82,7 +82,7 @@ def with_targets(predictions: Predictions, extra: tuple[IntArray, list[str] | No
 
 
 def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tuple[Predictions, str]:
-    """Return predictions in the order of a prepared split, with its targets, and a note on what could not be checked.
+    """Return predictions in the order of a prepared split, with its targets, and a note on missing ids or targets.
 
     Raises:
         UserError: they are of other examples, or their targets are not those of the dataset.
@@ -169,7 +169,7 @@ def check_differs(first: Predictions, other: Predictions) -> None:
 
 
 def default_name(paths: Sequence[Path]) -> str:
-    """Return the name of a row: what the files' names begin with, without the number of the seed."""
+    """Return the name of a row: the common beginning of the files' names, without the number of the seed."""
     stems = [path.stem for path in paths]
     shared = commonprefix(stems)  # noqa: RUF071 - of characters
     return (shared.rstrip("-_. ") if len(stems) > 1 else "") or stems[0]

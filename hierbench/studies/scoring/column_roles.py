@@ -1,4 +1,4 @@
-"""What columns and arrays in files of predictions hold, by their names."""
+"""The roles of columns and arrays in files of predictions, by their names."""
 
 NAMES_OF = {
     "ids": ("filename", "file", "id", "ids", "image", "image_id", "path", "name", "unnamed: 0", "__index_level_0__"),
@@ -11,5 +11,5 @@ ROLES = {name: role for role, names in NAMES_OF.items() for name in names}
 
 
 def find_role(name: str) -> str:
-    """Return what a column or an array holds: one of `NAMES_OF`, else "scores"."""
+    """Return the role of a column or an array: one of `NAMES_OF`, else "scores"."""
     return ROLES.get(name.casefold(), "scores")

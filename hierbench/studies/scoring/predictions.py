@@ -27,7 +27,7 @@ PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
 
 @dataclass(frozen=True)
 class Predictions:
-    """What one file says.
+    """The predictions of one file.
 
     Attributes:
         where: the file's name, which begins errors.
@@ -115,7 +115,7 @@ def read_targets(path: Path, tree: Hierarchy, name: str = "--targets") -> tuple[
 
 @contextmanager
 def _one_line(path: Path, name: str) -> Iterator[None]:
-    """Turn what reading a file raises into a UserError."""
+    """Turn exceptions from reading a file into a UserError."""
     try:
         yield
     except OSError as error:
@@ -127,7 +127,7 @@ def _one_line(path: Path, name: str) -> Iterator[None]:
 
 
 def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
-    """Return what a file holds; the names of arrays are ours, or those that Hugging Face's `predict` gives."""
+    """Return the content of a file; the names of arrays are ours, or those that Hugging Face's `predict` gives."""
     kind = path.suffix.lower()
     if kind in TABLES:
         from hierbench.studies.scoring.table_files import read_table  # with pandas, which arrays do without

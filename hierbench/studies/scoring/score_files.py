@@ -1,4 +1,4 @@
-"""What `hierbench score` does: reads all files, checks them, scores them, and records them beside runs of a dataset.
+"""The steps of `hierbench score`: read all files, check them, score them, and record them beside runs of a dataset.
 
 `hierbench.score` does the same with arrays.
 """

@@ -1,4 +1,4 @@
-"""What `hierbench score` prints: a line per metric with its interval, over images or over seeds."""
+"""The report of `hierbench score`: a line per metric with its interval, over images or over seeds."""
 
 import math
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Report:
 
     @property
     def about_interval(self) -> str:
-        """What the intervals are, in a sentence."""
+        """The kind of the intervals, in a sentence."""
         if len(self.results) > 1:
             return f"95% t-interval over {len(self.results)} seeds"
         if not self.resamples:

@@ -42,7 +42,7 @@ Params = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched: a grid {name: values}, or ranges {name: (low, high)} with a number of trials."""
+    """The space of a search: a grid {name: values}, or ranges {name: (low, high)} with a number of trials."""
 
     grid: Mapping[str, Sequence[float]]
     ranges: Mapping[str, tuple[float, float]]
@@ -151,7 +151,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """What users see."""
+        """The name of the row for users."""
         return f"{self.method.name} {self.type}"
 
     def study(self, space: Space, sampler: str) -> str:

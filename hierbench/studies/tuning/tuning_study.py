@@ -66,7 +66,7 @@ class Tuning(Study):
         self.current: Batches | None = None
 
     def open(self, session: Session) -> None:
-        """Find the methods and what is searched for each."""
+        """Find the methods and the search space of each."""
         options, names = session.options, names_asked(session.options)
         self.sampler = self.sampler or session.recipe.tune.sampler
         if options.executor == "ray" and self.sampler == "tpe":
