@@ -13,8 +13,8 @@ from hierbench.utils.text import one_line
 VERIFIED = tuple(state for state in State if state not in (State.RECORDED, State.DAMAGED))
 CAVEAT = (
     "Not known from any record: whether images of the test split were seen in training, how long hyperparameters were "
-    "searched for, and, of what was not trained again, whether the predictions are of the training that the spec "
-    "describes, and the machine that the environment names."
+    "searched for; and, for runs that were not retrained, whether the predictions are of the training that the spec "
+    "describes, on the machine that the environment names."
 )
 
 SHOWN = 3  # differences of a table that its line names

@@ -74,7 +74,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     style.note(
         axes,
         ("band: competitive, severity at most 0.05 above the smallest\n" if ranked else "")
-        + ("dashed: from row to row that no other beats in both\n" if has_front else "")
+        + ("dashed: rows that no other beats on both axes (Pareto front)\n" if has_front else "")
         + "whiskers: 95% intervals; markers: open type-I, filled type-II"
         + ("\nfaint: lacks seeds of the table, not ranked" if any(row.lacking for row in rows) else ""),
     )
