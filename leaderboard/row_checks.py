@@ -62,9 +62,8 @@ def _check_row(row: Sequence[Record], all_records: Records) -> Finding:
 def seeds_missing(missing: Sequence[int], num: int) -> str:
     """Return the line that names missing seeds."""
     names = ", ".join(map(str, missing[:10])) + (", ..." if len(missing) > 10 else "")
-    return (
-        f"seed{'s' if len(missing) > 1 else ''} {names} of 0..{num - 1} {'are' if len(missing) > 1 else 'is'} missing"
-    )
+    noun, verb = ("seeds", "are") if len(missing) > 1 else ("seed", "is")
+    return f"{noun} {names} of 0..{num - 1} {verb} missing"
 
 
 def software_and_hardware(record: Record) -> dict[str, Any]:

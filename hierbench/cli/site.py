@@ -8,6 +8,7 @@ import typer
 from hierbench.cli.command import command, group
 from hierbench.config.options import DataOption
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import counted
 
 
 @command("site build boards --output site")
@@ -26,8 +27,8 @@ def build(
         raise UserError("--title is empty")
     files, tables = build_site(folder, output, title, data_dir)
     rejected = sum(table.counts().get("rejected", 0) for table in tables)
-    parts = [f"{len(tables)} table{'s' if len(tables) != 1 else ''}", f"{files} files"]
-    parts += [f"{rejected} rejected runs"] if rejected else []
+    parts = [counted(len(tables), "table"), counted(files, "file")]
+    parts += [counted(rejected, "rejected run")] if rejected else []
     print(f"wrote {output / 'index.html'} ({', '.join(parts)})")
 
 

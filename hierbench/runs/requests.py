@@ -34,7 +34,7 @@ from hierbench.runs.store import RUN_ID
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes, refuse_links, write_bytes, write_text
 from hierbench.utils.lock import Lock
-from hierbench.utils.text import one_line
+from hierbench.utils.text import counted, one_line
 
 FILE = "requests.jsonl"
 ID_DIGITS, SHOWN_DIGITS = 16, 6
@@ -124,8 +124,8 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
         notes.append(f"{error}; it is ignored")
         return ()
     if forged and notes is not None:
-        lines = "a line is ignored, whose id is" if forged == 1 else f"{forged} lines are ignored, whose ids are"
-        notes.append(f"{root / FILE}: {lines} not the digest of what it says")
+        lines = counted(forged, "line", ("is", "are"))
+        notes.append(f"{root / FILE}: {lines} ignored, as the id is not the digest of the content")
     return tuple(_whole(lines) for lines in lines_by_id.values() if any(line.kind is not None for line in lines))
 
 

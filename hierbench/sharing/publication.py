@@ -20,6 +20,7 @@ from hierbench.sharing.verification.checked_board import checked_board
 from hierbench.sharing.verification.published_tables import parse_protocol
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import refuse_links
+from hierbench.utils.text import counted
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def _not_made(folder: Path, name: str, published_columns: Sequence[Column], colu
 
 def written(folder: Path, made: Publication) -> str:
     """Return the line with the number of runs of a publication."""
-    runs = f"{len(made.report.runs)} run{'s' if len(made.report.runs) != 1 else ''}"
+    runs = counted(len(made.report.runs), "run")
     counts = ", ".join(f"{num} {verdict}" for verdict, num in made.report.counts().items() if num)
     return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"
 

@@ -19,6 +19,7 @@ from hierbench.leaderboard import table as tables
 from hierbench.leaderboard.table import Number, Table, Text
 from hierbench.runs.job import Job, JobState
 from hierbench.utils.console import duration, say
+from hierbench.utils.text import counted
 
 Models = Mapping[tuple[FeatureType, str], int]  # parameters by type and method
 
@@ -80,7 +81,7 @@ def say_notes(prepared: Prepared) -> None:
 def summary(recipe: Recipe, lines: Sequence[PlannedJob], seconds: float | None, device: str, blocked: str) -> str:
     """Return the plan in one line."""
     counts = Counter(line.state for line in lines)
-    jobs = f"{len(lines)} job{'s' * (len(lines) != 1)}"
+    jobs = counted(len(lines), "job")
     if blocked:
         text = f"{jobs}, all blocked: {blocked}"
     else:
@@ -93,7 +94,7 @@ def summary(recipe: Recipe, lines: Sequence[PlannedJob], seconds: float | None, 
 
 def describe(extraction: Extraction, recipe: Recipe) -> str:
     """Return a cache of features in one line."""
-    views = f"{recipe.model.views} view{'s' * (recipe.model.views > 1)}"
+    views = counted(recipe.model.views, "view")
     text = f"{extraction.pool}-pooled features of {recipe.model.backbone}: {extraction.images:,} images, "
     text += f"{views} in training, {extraction.bytes / 1e6:,.1f} MB, "
     if extraction.cached:

@@ -12,6 +12,7 @@ from hierbench.runs.job import Job
 from hierbench.training.fabric import make_fabric
 from hierbench.training.step import Step, make_optimizer, new_classifier
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import counted
 
 # What PyTorch's allocator on a CPU says; the driver, Triton and MPS; cuBLAS, cuDNN.
 NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
@@ -41,8 +42,8 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
     if smallest // num_ranks < SMALLEST:
         left = max(smallest, 0) // num_ranks
         raise UserError(
-            f"train.micro_batch = {micro_batch} leaves {left} image(s) of a batch of {batch_size} to themselves; batch "
-            f"norm needs at least {SMALLEST}"
+            f"train.micro_batch = {micro_batch} leaves {counted(left, 'image')} of a batch of {batch_size} to "
+            f"themselves; batch norm needs at least {SMALLEST}"
         )
     return num
 

@@ -27,6 +27,12 @@ def markdown_escaped(text: str) -> str:
     return re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\_", line)
 
 
+def counted(num: int, noun: str, verb: tuple[str, str] | None = None) -> str:
+    """Return "1 file" or "2 files"; with `verb` ("is", "are") also that of the number."""
+    text = f"{num} {noun}{'' if num == 1 else 's'}"
+    return text if verb is None else f"{text} {verb[num != 1]}"
+
+
 def listed(numbers: Sequence[int]) -> str:
     """Return numbers for a reader, three or more in a row as a range: 0-3, 7."""
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges(numbers))

@@ -435,7 +435,7 @@ def request_of_another_id(folder):
     _ask(folder, ("comparison", Store(folder.path).runs()))
     path = folder.path / "requests.jsonl"
     path.write_text(path.read_text().replace('"options": {}', '"options": {"seeds": 9}'))
-    return Found([("requests.jsonl", "a line is ignored, whose id is not the digest of what it says")], refused=False)
+    return Found([("requests.jsonl", "1 line is ignored, as the id is not the digest of the content")], refused=False)
 
 
 def requests_elsewhere(folder):

@@ -9,6 +9,7 @@ from hierbench.runs.findings import FolderReport
 from hierbench.sharing.verification.inspection import inspect
 from hierbench.sharing.verification.published_tables import check_tables, metrics_shown
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import counted
 
 
 def verify(
@@ -71,7 +72,7 @@ def _verify(
     report = FolderReport(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
     if unchecked := {name for run in runs for name in run.unchecked}:
         report.notes.append(
-            f"Not computed again: {len(unchecked)} metrics that are kept with runs and that no table here shows; "
+            f"Not computed again: {counted(len(unchecked), 'metric')}, kept with runs and shown in no table here; "
             "--all-metrics computes them"
         )
     report.tables = check_tables(checked.records, dataset, data_dir)

@@ -6,7 +6,7 @@ from hierbench.leaderboard.table import Flag, Line, Table, Text
 from hierbench.runs.findings import CAVEAT, LONGEST, FolderReport, shown_state
 from hierbench.runs.record import differing_params
 from hierbench.runs.state import State
-from hierbench.utils.text import one_line
+from hierbench.utils.text import counted, one_line
 
 
 def verification_table(reports: Sequence[FolderReport]) -> Table:
@@ -15,7 +15,7 @@ def verification_table(reports: Sequence[FolderReport]) -> Table:
     noted = dict[str, list[str]]()
     for report in reports:
         counts = ", ".join(f"{num} {state}" for state, num in report.counts().items() if num)
-        runs = "1 run" if len(report.runs) == 1 else f"{len(report.runs)} runs"
+        runs = counted(len(report.runs), "run")
         above.append(f"{_short(str(report.folder))}: {runs}: {counts}")
         differing = differing_params(report.runs)
         for run in report.runs:

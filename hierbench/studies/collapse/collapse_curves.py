@@ -8,6 +8,7 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.leaderboard.table import Line as TableLine
 from hierbench.leaderboard.table import Number, Table, Text
+from hierbench.utils.text import counted
 
 
 class Frame(NamedTuple):
@@ -104,7 +105,7 @@ def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:
     deviation = "|cos - ideal|" if settings.deviation == "absolute" else "cos - ideal"
     form = "norm" if settings.self_duality == "norm" else "squared norm"
     about = (
-        f"{recipe.title}, protocol {recipe.protocol}, {seeds} seed{'s' if seeds > 1 else ''}; "
+        f"{recipe.title}, protocol {recipe.protocol}, {counted(seeds, 'seed')}; "
         f"angular collapse: mean of |cos - ideal|, std of {deviation}; self-duality: {form}"
     )
     return Table(
