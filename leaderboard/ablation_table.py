@@ -20,7 +20,7 @@ BACKBONES = {"resnet50": "ResNet50", "wrn28-8": "WideResNet28"}  # as the paper 
 
 @dataclass(frozen=True)
 class Variant:
-    """One line of the table: what is trained, with the first `num_parts` of PARTS."""
+    """One line of the table: a variant with the first `num_parts` of PARTS."""
 
     type: FeatureType
     method: str

@@ -238,7 +238,7 @@ class Board(BoardData):
         return Differences(self, compare_rows(self, reference, rows))
 
     def plot(self, kind: str, **run: Any) -> Figure:
-        """Draw a picture of the rows; remarks on what is not in it go to standard error.
+        """Draw a picture of the rows; remarks on rows that are not in it go to standard error.
 
         Args:
             kind: "tradeoff", accuracy against mistake severity; "severity", mistakes at each distance; "levels",

@@ -62,7 +62,7 @@ class BoardData:
         return replace(self, rows=tuple(row for row in self.rows if not row.scored), cited=())
 
     def refuse_scored(self, names: Sequence[str]) -> None:
-        """Raise a UserError for a name that is no row of runs, and that of a scored row of the dataset."""
+        """Raise a UserError for a name that is not a row of runs, or is that of a scored row."""
         methods = {row.method for row in self.rows if not row.scored}
         for name in names:
             if name.partition(":")[0] not in methods and is_scored_row(name, self.records, self.dataset):

@@ -139,7 +139,7 @@ def adjusted_p(design: Design, looks: Sequence[Look]) -> float:
 
 
 def conclusion(design: Design, looks: Sequence[Look], names: tuple[str, str], metric: str) -> str:
-    """Return what may be said after the last look."""
+    """Return the conclusion after the last look."""
     if not looks:
         return f"{names[0]} and {names[1]}: no look was made; the first is at {design.start} seeds."
     look, outcome = looks[-1], "separated" if looks[-1].p < design.nominal else "not separated"

@@ -32,7 +32,7 @@ HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
 def open_board(
     dataset: str, place: Place, columns: Sequence[Column] = PAPER, numbers: str = "runs", *, apart: bool = True
 ) -> Board:
-    """Return the board that a command was asked for; what a reader must know goes to standard error.
+    """Return the board that a command was asked for; notes for its reader go to standard error.
 
     Args:
         dataset: its name, or the file of a user's dataset.
@@ -73,7 +73,7 @@ def is_published(folder: Path, dataset: str) -> bool:
 
 
 def asked_records(root: Path, ids: Collection[str], hint: str) -> Records:
-    """Return the runs that a command asked for and those that they re-rank, and name what does not count.
+    """Return the runs that a command asked for and those that they re-rank, and name those that do not count.
 
     Args:
         root: a runs folder.
@@ -87,7 +87,7 @@ def asked_records(root: Path, ids: Collection[str], hint: str) -> Records:
 
 
 def notes_on(records: Iterable[Record], rows: Sequence[Finding], tables: Sequence[Finding] = ()) -> list[str]:
-    """Return a line for each finding that a reader of a table must know, what does not count first."""
+    """Return a line for each finding that a reader of a table must know, runs that do not count first."""
     records = list(records)
     lines = [_not_counted(record) for record in records if record.state in ("damaged", "rejected")]
     ids = {record.id for record in records}
@@ -121,7 +121,7 @@ def _not_counted(record: Record) -> str:
 
 
 def _grouped(kind: str, labelled_notes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line per note, with the names of all that have it, but for what the table shows itself."""
+    """Return a line per note, with the names of all that have it, without notes that the table shows itself."""
     labels_by_note: dict[str, list[str]] = {}
     for label, line in labelled_notes:
         if not line.endswith(NOT_FINISHED) and not line.startswith(HIDDEN):

@@ -95,7 +95,7 @@ class Seen:
 
 
 def printed_tests(board: Board) -> dict[tuple[int, str], Difference]:
-    """Return what `Board.tests` has of runs, of a printed table: Welch's test from its means and half-widths."""
+    """Return the tests of a printed table, as `Board.tests` of runs: Welch's test from means and half-widths."""
     gaps = dict[tuple[int, str], Difference]()
     bases = {row.type: row for row in board.rows if row.method == BASELINE}
     for row in board.rows:

@@ -37,7 +37,7 @@ def rank(
 
 
 def marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
-    """Return the rows with the marks of a table: competitive and best cells, whatever was marked before."""
+    """Return the rows with the marks of a table, competitive and best cells, in place of earlier marks."""
     plain = [
         replace(
             row,
@@ -50,7 +50,7 @@ def marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
 
 
 def table_seeds(seeds_by_row: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:
-    """Return the seeds that a row needs to be ranked: of those below `planned`, what the most complete row has.
+    """Return the seeds that a row needs to be ranked: those of the most complete row that are below `planned`.
 
     Seeds from `planned` on do not count, so that further seeds of some rows exclude none of the others. Where several
     rows are most complete with different seeds, those that most of them have are taken.

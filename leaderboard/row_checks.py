@@ -77,7 +77,7 @@ def same_environment(first: Record, other: Record) -> bool:
 
 
 def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str]) -> dict[int, str]:
-    """Return what a text of the environment is, by the identity of that: thousands of runs may share one object."""
+    """Return {identity of an environment: its text}: thousands of runs may share one object."""
     return {key: text_of(record) for key, record in {id(record.environment): record for record in records}.items()}
 
 
@@ -98,7 +98,7 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
 
 
 def _machine(record: Record) -> str:
-    """Return what all rows can be compared by: a package may be loaded for some of them alone."""
+    """Return the part of the environment that all rows have: a package may be loaded for some of them alone."""
     return ", ".join(f"{name} {record.environment[name]}" for name in MACHINE if name in record.environment)
 
 

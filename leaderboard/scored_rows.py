@@ -14,7 +14,7 @@ TYPE = "scored"  # in the column of types: what the model is made of is not know
 
 
 def scored_records(records: Records) -> list[tuple[Scored, Record]]:
-    """Return what was scored and its record, of those that are whole."""
+    """Return each scored spec with its record, of those that are whole."""
     return [(record.scored, record) for record in records if record.scored is not None and record.done]
 
 

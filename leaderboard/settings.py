@@ -97,7 +97,7 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
 def remarks_on(
     dataset: str, newest: Spec, records: Sequence[Record], recipe: Recipe | None, all_records: Records
 ) -> list[str]:
-    """Return what the runs of a table have in common, and how that departs from the recipe.
+    """Return the settings that the runs of a table share, and their departures from the recipe.
 
     `all_records` are all runs of their folder, which say how these were tuned.
     """

@@ -83,7 +83,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Flag:
-    """A word of a few that a column has, such as yes, no or a verdict; `kind` is what it is coloured by."""
+    """A word of a few that a column has, such as yes, no or a verdict; `kind` chooses its colour."""
 
     text: str
     kind: str = ""

@@ -43,7 +43,7 @@ class Check:
     hook: str = ""
 
     def concerns(self, cls: AnyMethod) -> bool:
-        """Whether a method's class has what is checked."""
+        """Whether a method's class has the optional part that is checked."""
         if not issubclass(cls, self.kind):
             return False
         if self.hook == "base":

@@ -17,7 +17,7 @@ def overview(
     paper: Annotated[bool, typer.Option("--paper", help="With the tables that the paper printed.")] = False,
     picture: Annotated[Path | None, "Draw the differences into this file too: SVG, PDF or PNG."] = None,
 ) -> Table:
-    """Print what holds across tables: differences, ranks, claims and agreement."""
+    """Compare tables with each other: differences, ranks, claims and agreement."""
     from hierbench.leaderboard.columns import PAPER_BY_NAME
     from hierbench.leaderboard.open_board import boards_in
     from hierbench.leaderboard.overview_table import Seen, overview_table, read_claims

@@ -20,7 +20,7 @@ def run(
     tuned_file: Annotated[Path | None, "File with them, if not in the runs folder."] = None,
     metrics: MetricsOption = None,
 ) -> Shown:
-    """Train what is missing, and print the leaderboard."""
+    """Train the missing runs, and print the leaderboard."""
     from hierbench.leaderboard.columns import asked_columns
     from hierbench.studies.comparison import compare
 

@@ -97,7 +97,7 @@ class Spec(Closed):
 
     @property
     def comparison(self) -> str:
-        """Digest of what all rows of a leaderboard share: data, protocol, model and training."""
+        """Digest of the settings that all rows of a leaderboard share: data, protocol, model and training."""
         content = self.content()
         for key in ("method", "type", "seed", "base"):
             del content[key]

@@ -23,7 +23,7 @@ CHUNK = 256  # rows written at a time, of images that are arrays already
 
 
 class KeptError(UserError):
-    """Something is missing or ambiguous; what was read before is valid and kept."""
+    """Something is missing or ambiguous; the data read before is valid and kept."""
 
 
 class DamagedArchiveError(KeptError):

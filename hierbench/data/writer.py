@@ -108,7 +108,7 @@ def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: Any = np.uint8)
 
 
 class _Groups:
-    """Groups of pieces that threads load and write, and what came of them; see `write_images`."""
+    """Groups of pieces that threads load and write, and their results; see `write_images`."""
 
     def __init__(self, files: dict[str, RowFile], pool: ThreadPoolExecutor, progress: Callable[[int], None]) -> None:
         self.files, self.pool, self.progress = files, pool, progress

@@ -34,7 +34,7 @@ class Inputs:
 
 
 def obtain(recipe: Recipe, options: Options) -> Inputs:
-    """Return data and weights, downloaded and prepared if need be; a dry run only checks what exists.
+    """Return data and weights, downloaded and prepared if need be; a dry run only checks that they exist.
 
     Raises:
         UserError: something is not available.

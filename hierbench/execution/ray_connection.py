@@ -130,7 +130,7 @@ class Progress:
 
 @contextmanager
 def our_environment() -> Iterator[None]:
-    """Set what Ray reads from the environment on import and on connecting; afterwards all is as before."""
+    """Set the variables that Ray reads on import and on connecting; afterwards the environment is as before."""
     before = dict(os.environ)
     for name, value in OURS.items():
         os.environ.setdefault(name, value)

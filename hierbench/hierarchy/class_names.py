@@ -100,6 +100,6 @@ def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str) -> IntAr
 
 
 def suggestion(name: str, tree: Hierarchy) -> str:
-    """Return "; did you mean ...?" for a name that is no class, "" where none is near."""
+    """Return "; did you mean ...?" for an unknown class name, "" without a similar one."""
     meant = nearest(name, tree.classes)
     return f" of the tree; did you mean {meant!r}?" if meant else " of the tree"

@@ -34,7 +34,7 @@ class Evidence:
     level_predictions: Tensor | None = None
 
     def known_targets(self) -> Tensor:
-        """Return the targets [N] int64; raise a ValueError for no examples, wrong shapes, or what is not a class."""
+        """Return the targets [N] int64; raise a ValueError for no examples, wrong shapes, or unknown classes."""
         check_shapes(self.scores, self.targets, self.hierarchy.num_classes)
         return known_targets(self.targets, self.hierarchy.num_classes)
 

@@ -37,7 +37,7 @@ class RankNorm(_BatchNorm):
     """
 
     def __init__(self, norm: nn.BatchNorm1d | nn.BatchNorm2d) -> None:
-        """Take over the parameters and buffers of a norm, and what timm's `BatchNormAct2d` does after it."""
+        """Take over the parameters and buffers of a norm, and the activation of timm's `BatchNormAct2d`."""
         super().__init__(norm.num_features, norm.eps, norm.momentum, device=norm.weight.device)
         self.load_state_dict(norm.state_dict())
         self.train(norm.training)

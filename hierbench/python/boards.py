@@ -52,7 +52,7 @@ def parse_columns(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
 
 
 def check_known(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Raise a UserError for an argument that is none of the known ones."""
+    """Raise a UserError for an argument outside the given choices."""
     if not isinstance(value, str) or value not in choices:
         raise unknown_name(name, str(value), choices)
 

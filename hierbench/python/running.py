@@ -1,4 +1,4 @@
-"""`hierbench.run`, and what `hierbench run` calls: a comparison, of which only what is missing is computed."""
+"""`hierbench.run`, which `hierbench run` calls too: a comparison, of which only missing runs are computed."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ def run(
     metrics: str | Sequence[str] | None = None,
     tuned: bool | str | Path = False,
 ) -> Board:
-    """Train and re-rank what is missing of a comparison, and return its leaderboard; as `hierbench run`.
+    """Train and re-rank the missing runs of a comparison, and return its leaderboard; as `hierbench run`.
 
     PyTorch's random state and number of threads are afterwards as they were: a job may run in this process.
 

@@ -43,7 +43,7 @@ def fingerprints(folder: Path) -> dict[str, dict[str, Any]]:
 def read_files(
     folder: Path, files: Mapping[str, Any], *, read_predictions: bool
 ) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Compare a finished run's files with what status.json records.
+    """Compare a finished run's files with the digests in status.json.
 
     Args:
         folder: of the run.

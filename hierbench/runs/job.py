@@ -1,4 +1,4 @@
-"""A job: a spec with the method that it runs, and what a plan says will happen to it."""
+"""A job: a spec with the method that it runs, and its state in a plan."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ JobState = Literal["train", "rescore", "cached", "blocked"]
 
 @dataclass(frozen=True)
 class Job:
-    """A spec with what is needed to run it.
+    """A spec with the methods that run it.
 
     `shown` is False for a base that was not requested; `bases` are the methods of `spec.bases`, in their order.
     """

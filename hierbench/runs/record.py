@@ -136,7 +136,7 @@ class Record:
 
     @property
     def comparison(self) -> str:
-        """Digest of what all rows of a table share, see `Spec.comparison`."""
+        """Digest of the settings that all rows of a table share, see `Spec.comparison`."""
         return comparison_of_row(self.row)
 
     @cached_property

@@ -259,7 +259,7 @@ def without_paths(content: Any) -> Any:
 
 
 def read_budgets(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return {id of a run: what each request that names it says of tuning, oldest first}; see `find_budget`."""
+    """Return {id of a run: tuning budgets in the requests that name it, oldest first}; see `find_budget`."""
     budgets: dict[str, list[Mapping[str, Any]]] = {}
     for request in requests:
         if request.budget and request.kind in ("comparison", "tuning"):

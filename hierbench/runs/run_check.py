@@ -50,7 +50,7 @@ class RunCheck:
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """Return a run to be checked; what is recorded is claimed until it is computed again."""
+        """Return a run to be checked; its recorded numbers are claimed until they are computed again."""
         return cls(replace(record, state=State.CLAIMED) if record.state == State.RECORDED else record)
 
     def reject(self, reason: str) -> None:
@@ -61,7 +61,7 @@ class RunCheck:
         self.record = replace(record, state=state, findings=findings)
 
     def note(self, line: str) -> None:
-        """Add what a reader must know and is no reason to reject the run, once."""
+        """Add a note for readers that is no reason to reject the run, once."""
         if line not in self.record.notes:
             self.record = replace(self.record, notes=(*self.record.notes, line))
 

@@ -146,7 +146,7 @@ class Store:
 
 
 def run_names(root: Path) -> list[str]:
-    """Return the names of what is, or should be, a run's folder: also of links, and of folders without a spec."""
+    """Return the names of all run folders, also of links to one, and of those without a spec."""
     names = []
     for entry in os.scandir(root) if root.is_dir() else ():
         is_run = RUN_ID.fullmatch(entry.name) is not None

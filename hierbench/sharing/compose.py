@@ -104,7 +104,7 @@ def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:
 
 
 def refuse_rejected(board: Board, report: FolderReport) -> list[str]:
-    """Raise a UserError that names what is rejected of the runs and rows of a table, or is not finished.
+    """Raise a UserError that names the runs and rows of a table that are rejected or not finished.
 
     Returns:
         a line for all else that a reader of the table must know, such as rejected runs that it does not have.

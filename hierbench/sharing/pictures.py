@@ -1,4 +1,4 @@
-"""The pictures of a table, drawn from the runs behind it; one that needs what is not here is left out."""
+"""The pictures of a table, drawn from the runs behind it; one whose data is not here is left out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir
 
 
 def draw_one(kind: str, board: Board, dataset: str, data_dir: Path, path: Path) -> None:
-    """Write a picture of a board's runs; a UserError says what it lacks."""
+    """Write a picture of a board's runs; a UserError names missing data."""
     style.write_figure(draw(kind, FigureRequest(dataset, data_dir, board.of_runs)).figure, path)
 
 

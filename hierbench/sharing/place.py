@@ -81,7 +81,7 @@ def checked_place(folder: Path) -> Path:
 
 
 def _clear_up(folder: Path) -> None:
-    """Restore or remove what a killed process left; this one has the lock."""
+    """Restore or remove the files of a killed process; this one has the lock."""
     for leftover in sorted(folder.parent.glob(f".{folder.name}.old-*")):
         if not folder.exists() and not leftover.is_symlink():
             leftover.rename(folder)
@@ -92,7 +92,7 @@ def _clear_up(folder: Path) -> None:
 
 
 def _take_over(folder: Path, staging: Path, without: re.Pattern[str]) -> None:
-    """Copy what is not of a dataset's publication."""
+    """Copy the files that are not part of a dataset's publication."""
 
     def of_the_dataset(path: str, names: list[str]) -> list[str]:
         own_names = [name for name in names if Path(path) == folder and without.fullmatch(name)]

@@ -28,7 +28,7 @@ from hierbench.utils.files import write_text
 
 
 def ablate(options: Options) -> Shown:
-    """Run what is missing and return the table; the exit code is 0, or 1 where a job failed."""
+    """Run the missing jobs and return the table; the exit code is 0, or 1 where a job failed."""
     return carry_out(Ablation(), options)
 
 

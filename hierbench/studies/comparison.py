@@ -35,7 +35,7 @@ AGAIN = "; remove its folder to train it again"
 
 @dataclass(frozen=True)
 class Ended:
-    """A comparison's leaderboard, None where nothing was to run, as in a dry run; and what is shown of it."""
+    """A comparison's leaderboard, None where nothing was to run, as in a dry run; and its output."""
 
     board: Board | None
     shown: Shown
@@ -48,7 +48,7 @@ def compare(
     file: Path | None = None,
     columns: Sequence[Column] = PAPER,
 ) -> Ended:
-    """Run what is missing and return the leaderboard, or nothing for a dry run.
+    """Run the missing jobs and return the leaderboard, or nothing for a dry run.
 
     Args:
         options: of the command.
@@ -81,7 +81,7 @@ class Comparison(Study):
             check_columns(self.columns, prepared.hierarchy(session.recipe.distance))
 
     def plan(self, session: Session) -> list[Job]:
-        """Return a job for each method, type and seed, and for what they re-rank."""
+        """Return a job for each method, type and seed, and for their bases."""
         inputs, params = session.inputs, {key: entry.params for key, entry in self.tuned.items()}
         assert inputs.prepared is not None
         plan = make_plan(
@@ -93,7 +93,7 @@ class Comparison(Study):
         return plan
 
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
-        """Report a line per job, or per row and seed, and the sizes of what is trained."""
+        """Report a line per job, or per row and seed, and the sizes of the models."""
         lines = lines_of_plan(plan, state) if plan else blocked_lines(self.methods, session.types, session.num_seeds)
         trained = list(with_bases(self.methods).values())
         return announce(session, lines, partial(count_model_parameters, session.recipe, trained, session.types))

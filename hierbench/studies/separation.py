@@ -61,7 +61,7 @@ class Separation(Comparison):
         self.rows = [(Path(method).stem if is_path(method) else method, types) for method, types in rows]
 
     def plan(self, session: Session) -> list[Job]:
-        """Return the jobs of both rows for the session's number of seeds, and of what they re-rank."""
+        """Return the jobs of both rows for the session's number of seeds, and of their bases."""
         jobs = super().plan(session)
         of_rows = [job for job in jobs if job.shown and (job.spec.method.name, job.spec.type) in self.rows]
         self.ids = [job.id for job in of_rows]
@@ -107,7 +107,7 @@ class Separation(Comparison):
         return looks
 
     def table(self, session: Session, mirror: Mirror | None) -> Table:
-        """Return a line per look, and what may be said after the last; the rows' leaderboard is written."""
+        """Return a line per look, and the conclusion after the last; the rows' leaderboard is written."""
         super().table(session, mirror)
         looks = self.looks()
         lines = [

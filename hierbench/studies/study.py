@@ -41,7 +41,7 @@ class Study(ABC):
 
     @abstractmethod
     def table(self, session: Session, mirror: Mirror | None) -> Table | None:
-        """Return the table of what is finished; with a mirror its files are written too, and attached there."""
+        """Return the table of the finished jobs; with a mirror its files are written too, and attached there."""
 
     @abstractmethod
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:

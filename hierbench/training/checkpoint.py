@@ -1,4 +1,4 @@
-"""Checkpoints: what `torch.save` writes, sealed by its SHA-256 in the comment that a zip archive may end with."""
+"""Checkpoints: files of `torch.save`, sealed by their SHA-256 in the comment at the end of the zip archive."""
 
 import io
 import math
@@ -20,7 +20,7 @@ NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of i
 
 
 class Pace:
-    """Writes checkpoints that cost 5% of the time at most: once 20 times what the last one cost has passed since.
+    """Writes checkpoints that cost 5% of the time at most: once 20 times the cost of the last one has passed since.
 
     One that cost less than `CHEAP` is followed by the next in any case: on small networks that is every epoch.
     """
@@ -49,7 +49,7 @@ def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
 
 
 def load_sealed(path: Path) -> Any:
-    """Return what a checkpoint holds, on the CPU.
+    """Return the content of a checkpoint, on the CPU.
 
     Raises:
         OSError: it cannot be read.

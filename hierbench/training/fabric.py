@@ -1,4 +1,4 @@
-"""Lightning Fabric for one job: a device or several, and a precision: what a recipe asks for and the device gives."""
+"""Lightning Fabric for one job: a device or several, and the precision of the recipe as far as the device has it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def import_fabric() -> None:
 
 
 def resolve_precision(requested: AskedPrecision, device: str, *, frozen: bool = False) -> Precision:
-    """Return what "auto" means on a device: bfloat16 where it has instructions for it, else float32.
+    """Return the precision for "auto" on a device: bfloat16 where it has instructions for it, else float32.
 
     Raises:
         UserError: bfloat16 of a frozen network, or on MPS; or `device` is another machine's: "auto", or "cuda" without

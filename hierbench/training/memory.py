@@ -20,7 +20,7 @@ SMALLEST = 2  # images: batch norm has no statistics of one
 
 
 class OutOfMemoryError(RuntimeError):
-    """A job does not fit on its device; the message names what would."""
+    """A job does not fit on its device; the message names a size that would."""
 
 
 def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> int:

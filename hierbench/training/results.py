@@ -96,7 +96,7 @@ def commit() -> dict[str, Any]:
 
 
 def environment(device: torch.device, prepared: Prepared | None = None, num_devices: int = 1) -> dict[str, Any]:
-    """Return what a result is computed with, which is recorded and no part of the id."""
+    """Return the software and hardware of a result, which are recorded and no part of the id."""
     data = {} if prepared is None else {"data": {key: prepared.meta[key] for key in ("digest", "splits", "remark")}}
     packages = ["hierbench", "torch", "torchvision", "numpy", "scipy", "lightning-fabric"]
     packages += ["timm"] if "timm" in sys.modules else []
@@ -116,7 +116,7 @@ def environment(device: torch.device, prepared: Prepared | None = None, num_devi
 
 
 def _cuda() -> dict[str, Any]:
-    """Return what rounding depends on there."""
+    """Return the settings that rounding depends on there."""
     driver = Path("/proc/driver/nvidia/version")
     number = re.search(r"\d+\.\d+[.\d]*", driver.read_text(encoding="utf-8")) if driver.is_file() else None
     return {
@@ -128,6 +128,6 @@ def _cuda() -> dict[str, Any]:
 
 
 def environment_of_features(device: torch.device) -> dict[str, Any]:
-    """Return what cached features are computed with."""
+    """Return the software and hardware of cached features."""
     kept = ("device", "processor", "cuda", "cudnn", "driver", "hierbench", "torch", "torchvision", "timm")
     return {name: value for name, value in environment(device).items() if name in kept}

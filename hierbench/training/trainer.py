@@ -215,7 +215,7 @@ def validate(fabric: Fabric, model: Classifier, split: Split, hierarchy: Hierarc
 def _finish(
     fabric: Fabric, model: Classifier, job: Job, prepared: Prepared, run: Run, progress: dict[str, Any]
 ) -> None:
-    """Write the result of the best epoch, then what it was computed with."""
+    """Write the result of the best epoch, then its environment."""
     best_row, title = progress["history"][progress["best_epoch"] - 1], job.method.cls.title
     if job.spec.split == "val":  # tuning: the test set stays out of sight
         if fabric.is_global_zero:

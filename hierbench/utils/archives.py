@@ -22,7 +22,7 @@ METADATA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE,
 
 
 class Digested(io.RawIOBase):
-    """An open archive, and the MD5 of what was read of it so far."""
+    """An open archive, and the MD5 of the bytes read so far."""
 
     def __init__(self, path: Path) -> None:
         self.file = open_regular(path, follow=True)

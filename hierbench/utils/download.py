@@ -94,7 +94,7 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
 
 
 def _blocks(remote: Remote) -> Iterator[bytes]:
-    """Yield what a server sends; a UserError if that is too much, or less than it announced."""
+    """Yield the bytes that a server sends; a UserError if these are too many, or fewer than announced."""
     done, reported = 0, time.monotonic()
     with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as answer:
         total = int(answer.headers.get("Content-Length") or 0)

@@ -96,7 +96,7 @@ class Lock:
         return f"process {owner.pid} on {owner.hostname.partition('?')[0]}" if owner else "another process"
 
     def _break_dead(self) -> None:
-        """Remove what filelock keeps: empty files, zombies', and any where names cannot be exchanged, as on NFS."""
+        """Remove the files that filelock keeps: empty ones, zombies', and all where names cannot be exchanged (NFS)."""
         with suppress(OSError):
             stat = self.path.lstat()
             if self._seen != (stat.st_ino, stat.st_ctime_ns):

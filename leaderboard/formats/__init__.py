@@ -1,4 +1,4 @@
-"""One file per format, of a `Table` alone, named as the format; each escapes what data may hold in one place."""
+"""One file per format, named as the format; each renders a `Table`, and escapes its data in one place."""
 
 from importlib import import_module
 from importlib.resources import files

@@ -10,7 +10,7 @@ from hierbench.leaderboard.table import ARROWS, Cell, Flag, Interval, Table, Tex
 
 @dataclass(frozen=True)
 class Style:
-    """How a format of text prints a cell; `{}` stands for what is marked."""
+    """How a text format prints a cell; `{}` stands for the marked text."""
 
     escaped: Callable[[str], str]
     strong: str = "{}"
@@ -38,7 +38,7 @@ class Style:
 
 
 def legend_lines(table: Table, star: str, bold: str, underline: str) -> list[str]:
-    """Return the line that says what the marks are, which each format prints in its own way."""
+    """Return the line that explains the marks, which each format prints in its own way."""
     arrows = f"{ARROWS['better']} better, {ARROWS['worse']} "
     marks = (
         (star, table.star),
@@ -51,7 +51,7 @@ def legend_lines(table: Table, star: str, bold: str, underline: str) -> list[str
 
 
 def tabulate_table(table: Table, style: Style, form: str, star: str, bold: str, underline: str) -> str:
-    """Return a table as tabulate's `form` has it; `star`, `bold` and `underline` stand before what these mean."""
+    """Return a table as tabulate's `form` has it; `star`, `bold` and `underline` stand before their meaning."""
     from tabulate import tabulate
 
     heads = [style.escaped(text) for text in table.columns]

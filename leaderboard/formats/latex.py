@@ -80,7 +80,7 @@ def _span(lines: Sequence[Sequence[str]], row: int, place: int) -> int:
 
 
 def latex_escaped(text: str) -> str:
-    """Return one line of text that TeX prints literally, with a question mark for what its standard fonts lack."""
+    """Return one line of text that TeX prints literally, with a question mark for characters outside its fonts."""
     special = {
         "<": r"\textless{}",
         ">": r"\textgreater{}",

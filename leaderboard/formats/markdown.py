@@ -6,7 +6,7 @@ from hierbench.utils.text import markdown_escaped
 
 
 def render(table: Table) -> str:
-    """Return a pipe table with sentences around it; what markdown would act upon is escaped."""
+    """Return a pipe table with sentences around it; characters that markdown acts upon are escaped."""
     return tabulate_table(
         table, Style(markdown_escaped, "**{}**", "<u>{}</u>"), "pipe", r"\* ", "**Bold**: ", "<u>Underlined</u>: "
     )

@@ -1,1 +1,1 @@
-"""One table a file: a function of what it is of that returns a `Table`."""
+"""One table per file: a function that returns a `Table`."""

@@ -1,4 +1,4 @@
-"""A board as a table, and what tables of boards print alike."""
+"""A board as a table, and the cells that tables of boards share."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -161,7 +161,7 @@ def records(board: BoardData, arrows: Arrows) -> list[dict[str, Any]]:
 
 
 def row_records(board: BoardData) -> list[dict[str, Any]]:
-    """Return a line per row for pandas: what a row is, its finished and planned runs, and its metrics."""
+    """Return a line per row for pandas: type, method and title, finished and planned runs, and metrics."""
     metrics = [column.name for column in board.shown]
     return [
         {**named(row), "n": row.n, "planned": row.planned, **metric_columns(row, metrics)} for row in board.printed_rows
@@ -192,7 +192,7 @@ def as_json(board: BoardData) -> dict[str, Any]:
 
 
 def _as_json(row: Row) -> dict[str, Any]:
-    """Return a row as JSON types; what is not among the contract's keys only where there is something to say."""
+    """Return a row as JSON types; keys beyond those of the contract only where they have a value."""
     content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
     if state := content.pop("state"):
         content["verdict"] = state

@@ -79,7 +79,7 @@ def _names(pair: RowComparison) -> dict[str, str]:
 
 
 def reference_title(row: Row, reference: Row) -> str:
-    """Return the title of what a row is compared with, and its type where it is another."""
+    """Return the title of a row's reference, and its type where it is another."""
     return reference.title if reference.type == row.type else f"{reference.title}, {reference.type}"
 
 

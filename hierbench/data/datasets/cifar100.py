@@ -194,7 +194,7 @@ def read_split(path: Path) -> tuple[Images, Labels]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickles what CIFAR-100's files hold, and calls no function that a pickle may name."""
+    """Unpickles the content of CIFAR-100's files, and calls no function that a pickle may name."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return an array constructor, or refuse."""

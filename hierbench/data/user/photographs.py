@@ -11,7 +11,7 @@ HUB = "hf:"  # before a name on the hub of Hugging Face
 
 
 class GoneError(UserError):
-    """The images, or the tree, are not where the file says; what was prepared from them can still be used."""
+    """The images, or the tree, are not where the file says; data prepared from them can still be used."""
 
 
 @dataclass(frozen=True)

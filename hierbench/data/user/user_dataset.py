@@ -227,7 +227,7 @@ def tree_text(tree: str) -> str:
 
 
 def read_tree(tree: str) -> tuple[Paths, str]:
-    """Return the paths of a tree, given by its file or, for a shipped one, by name; and as what it was read.
+    """Return the paths of a tree, given by its file or, for a shipped one, by name; and how it was read.
 
     Raises:
         UserError: there is no such tree, or it is none; the error names the line or the node.

@@ -1,4 +1,4 @@
-"""Builds the site of a folder of published tables: their pages, those of the methods, and what lists them all."""
+"""Builds the site of a folder of published tables: their pages, those of the methods, and the index."""
 
 import os
 from collections.abc import Sequence

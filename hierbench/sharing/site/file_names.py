@@ -14,7 +14,7 @@ SLUG = re.compile(r"[a-z0-9][a-z0-9_.-]{0,59}")
 
 
 def clean(value: Any, limit: int = LONGEST) -> Any:
-    """Return text on one line without what hides or reorders it; anything else, and markup, as it is.
+    """Return text on one line without characters that hide or reorder it; markup stays as it is.
 
     Every expression of every template passes here before it is escaped.
     """
@@ -29,17 +29,17 @@ def short_name(text: Any) -> str:
 
 
 def block(text: str, limit: int = 20_000) -> Markup:
-    """Return text of several lines for a <pre>, escaped; what does not print is replaced."""
+    """Return text of several lines for a <pre>, escaped; unprintable characters are replaced."""
     return escape(printable(text if len(text) <= limit else f"{text[:limit]}\n… {len(text) - limit:,} more characters"))
 
 
 def printable(text: str) -> str:
-    """Return text of several lines in which what does not print is replaced."""
+    """Return text of several lines with unprintable characters replaced."""
     return "".join(c if c.isprintable() or c == "\n" else REPLACEMENT for c in text.expandtabs(4))
 
 
 def make_slug(name: str) -> str:
-    """Return a name of a file or folder: the name itself where it is plain, else what is plain of it and a digest."""
+    """Return a name of a file or folder: the name itself where it is plain, else its plain part and a digest."""
     if SLUG.fullmatch(name) and not name.endswith("."):
         return name
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")

@@ -1,4 +1,4 @@
-"""The methods of all tables: where their code is, what it declares, and their rows; a stranger's code is never run."""
+"""The methods of all tables: the place of their code, its declarations, and their rows; received code is never run."""
 
 import ast
 import itertools

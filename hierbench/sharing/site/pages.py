@@ -1,4 +1,4 @@
-"""The pages of a site: templates in which every expression is cleaned and escaped, and what they show of a table."""
+"""The pages of a site: templates in which every expression is cleaned and escaped, and their values."""
 
 import re
 import zipfile
@@ -108,7 +108,7 @@ class Writer:
 
 
 class TablePage:
-    """The page of a table, and what the index shows of it.
+    """The page of a table, and its entry in the index.
 
     Attributes:
         folder: of its files, relative to the site's root.

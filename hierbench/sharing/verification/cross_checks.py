@@ -1,4 +1,4 @@
-"""Received runs against each other, and against what ships for a dataset without its data: targets, copies, bases."""
+"""Received runs against each other, and against the digests that ship for a dataset: targets, copies, bases."""
 
 import tomllib
 from collections import Counter
@@ -18,7 +18,7 @@ CHOICES = 200  # ranked places beyond the first that two seeds cannot have alike
 
 
 def check_targets(checks: Sequence[RunCheck]) -> None:
-    """Compare the targets of all runs of one test split with each other and with what is known of that split."""
+    """Compare the targets of all runs of one test split with each other and with the digests that ship for it."""
     for group in groups([check for check in checks if check.is_tested], _split_key):
         _check_targets(group)
 
@@ -47,7 +47,7 @@ def _split_key(check: RunCheck) -> Hashable:
 
 
 def _check_targets(group: Sequence[RunCheck]) -> None:
-    """Compare the targets of all runs of one test split with each other and with what is known of that split."""
+    """Compare the targets of all runs of one test split with each other and with the digests that ship for it."""
     with_targets = [check for check in group if check.targets is not None]
     if not all(check.facts and check.facts.compared for check in with_targets):
         counts = Counter(check.targets for check in with_targets)

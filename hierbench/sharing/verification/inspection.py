@@ -62,7 +62,7 @@ def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: 
 
 
 class _Checks:
-    """The checks of the runs of one folder, with what they share: trees, targets and methods."""
+    """The checks of the runs of one folder, with their common trees, targets and methods."""
 
     def __init__(self, records: Records, data_dir: Path, metrics: Collection[str] | None) -> None:
         self.records, self.metrics = records, metrics

@@ -138,7 +138,7 @@ def _is_table(path: Path, name: str | None) -> bool:
 
 
 def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *, published: bool = False) -> Finding:
-    """Compare a table's .json by value with what the records give; note its pages that differ.
+    """Compare a table's .json by value with a table made of the records; note its pages that differ.
 
     A published table is of all these records, and what it says of evidence is compared too. `file` is that of a user's
     dataset, "" where it was not given.
@@ -212,7 +212,7 @@ def _with_rejected(records: Records) -> Records:
 
 
 def _note_pages(path: Path, board: Board, finding: Finding) -> None:
-    """Note each page beside a table that is not what this version writes of its records: nobody needs to read it."""
+    """Note each page beside a table that differs from the one this version writes of its records."""
     table = board.table
     for format in PAGES:
         page = path.with_suffix(suffix := SUFFIXES[format])
@@ -254,7 +254,7 @@ def _strength(state: State | None) -> int:
 
 
 def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
-    """Return a board with the verdicts that a table claims, and so ranked, after noting where what is here shows less.
+    """Return a board with the verdicts that a table claims, and so ranked, after noting where the files here show less.
 
     Whoever made it may have had predictions, or have trained runs again.
     """

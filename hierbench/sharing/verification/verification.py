@@ -1,4 +1,4 @@
-"""Verification of folders of runs and of published records: what follows from the evidence in them."""
+"""Verification of folders of runs and of published records by the evidence in them."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -118,7 +118,7 @@ class CollapseStudy(Study):
         return {"every": self.snapshots}, [job.id for job in plan], {}
 
     def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
-        """Say what was widened, start runs over that lack snapshots, and yield the plan."""
+        """Report widened layers, start runs over that lack snapshots, and yield the plan."""
         for frame, recipe in self.recipes.items():
             if recipe is not session.recipe:
                 say(f"note: {frame.type} has {recipe.model.type_i_units} units here, one per class as an ETF needs")

@@ -52,7 +52,7 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
 
 
 def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str], title: str, label: str) -> None:
-    """Draw one row of the figure; `quantities` by what they are of, `label` of the vertical axis."""
+    """Draw one row of the figure; `quantities` are {subject: quantity}, `label` is that of the vertical axis."""
     for frame in FRAMES:
         for subject, quantity in quantities.items():
             line = mean_line(curves, frame, quantity)

@@ -86,7 +86,7 @@ class Report:
 
 
 def report_table(report: Report) -> Table:
-    """Return a line per metric with the bounds of its interval, and what it is of."""
+    """Return a line per metric with the bounds of its interval, and a sentence on the interval."""
     by_name, lines = {column.name: column for column in report.columns}, report.lines()
     keys = ("metric", "mean", "low", "high")
     sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))

@@ -1,4 +1,4 @@
-"""Predictions in tables, .csv, .parquet and .json, among them what timm's `inference.py` writes.
+"""Predictions in tables, .csv, .parquet and .json, also those of timm's `inference.py`.
 
 Shapes: N examples, K classes, k ranked classes.
 
@@ -170,7 +170,7 @@ def _list(cell: Any) -> Sequence[Any]:
 
 
 def _numbers(frame: pd.DataFrame, where: str) -> NDArray[Any]:
-    """Return columns of numbers as an array [N, k]; an error names the cell that is none."""
+    """Return columns of numbers as an array [N, k]; an error names a cell that is not a number."""
     for name, kind in zip(frame.columns, frame.dtypes, strict=True):
         if kind.kind not in "fiu":
             numbers = pd.to_numeric(frame[name], errors="coerce")

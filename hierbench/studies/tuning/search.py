@@ -143,7 +143,7 @@ class Target:
         ]
 
     def start(self, space: Space) -> dict[str, float]:
-        """Return the recipe's own values of what is searched, which are TPE's first configuration."""
+        """Return the recipe's own values of the searched parameters, TPE's first configuration."""
         rates = self.recipe.rates_for(self.method.name, self.type).model_dump()
         params = self.method.params(self.recipe.params_for(self.method.name)).model_dump()
         values = {PREFIX + name: value for name, value in rates.items()} | params
@@ -155,7 +155,7 @@ class Target:
         return f"{self.method.name} {self.type}"
 
     def study(self, space: Space, sampler: str) -> str:
-        """Return the study's name, which is another as soon as anything but what is searched differs."""
+        """Return the study's name, which differs as soon as anything outside the search space differs."""
         content = self.jobs({})[0].spec.content()
         for name in space.grid:
             if name.startswith(PREFIX):

@@ -85,11 +85,11 @@ class Tuning(Study):
         self.recipe = of_search(session.recipe)
 
     def plan(self, session: Session) -> list[Job]:
-        """Return nothing: what is run follows from the results."""
+        """Return nothing: the jobs follow from the results."""
         return []
 
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
-        """Set where the searches run; a dry run ends with what is searched."""
+        """Set where the searches run; a dry run ends with the search spaces."""
         runs, inputs = self.recipe.tune.runs, session.inputs
         types = [feature_type for _, feature_type, space in self.searches for _ in range(space.trials * runs)]
         session.setting = make_setting(session.options, len(types), weights=inputs.weights)
@@ -182,7 +182,7 @@ class Tuning(Study):
 def _searches(
     session: Session, methods: Sequence[LoadedMethod], names: Sequence[str], sampler: str, trials: int | None
 ) -> tuple[list[LoadedMethod], list[tuple[LoadedMethod, FeatureType, Space]]]:
-    """Return the methods that have a space, and what is searched for each on each type.
+    """Return the methods that have a search space, and the spaces of each by type.
 
     With TPE all get the same number of trials. Of `names`, as asked for, "all" and "paper" leave out methods without
     anything to tune; one that is named must have something.
@@ -254,7 +254,7 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
 
 
 def ranking_table(searches: Sequence[Ranked], file: Path) -> Table:
-    """Return the configurations of each search, best first, and below them what was chosen and written to `file`."""
+    """Return the configurations of each search, best first, and below them the values chosen and written to `file`."""
     names = dict.fromkeys(name for ranked in searches for params, _ in ranked.results for name in params)
     return Table(
         title=f"{searches[0].target.recipe.title}, tuning",
