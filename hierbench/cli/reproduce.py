@@ -67,7 +67,8 @@ def reproduce(
     )
     if given_options and not run:
         raise UserError(f"{given_options[0]} is for --run, which carries the command out")
-    from hierbench.studies.reproduction import find_rows, repeat
+    from hierbench.studies.reproduction import find_rows
+    from hierbench.studies.retraining import repeat
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
     shown, code = [], 0

@@ -1,31 +1,33 @@
-"""One run compared with its repetition, and runs drawn at random that are trained again in a temporary folder."""
+"""Recorded runs trained again by the request behind them, and compared: those of a row, or some drawn at random."""
 
 import math
 import random
-import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Literal
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, Literal
 
-from hierbench.api.registry import InstalledMethods
-from hierbench.config.options import Device
-from hierbench.config.spec import CODE_VERSION
+from hierbench.config.options import Options
+from hierbench.config.recipe import recipe_names
+from hierbench.config.spec import Spec
 from hierbench.data.prepared import find_for_spec
-from hierbench.execution.resources import Setting, choose_device
-from hierbench.execution.run_job import execute
+from hierbench.execution.resources import choose_device
+from hierbench.execution.session import Execution, Session
+from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.row_checks import same_environment
-from hierbench.models.weights import find_weights
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.job import Job
-from hierbench.runs.record import Record
+from hierbench.runs.mlflow_mirror import Mirror
+from hierbench.runs.record import Record, Records
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
-from hierbench.utils.console import Meter
+from hierbench.studies.comparison import Comparison
+from hierbench.studies.reproduction import RecordedRow, check_plan, recorded_options, specs_with_bases
+from hierbench.studies.study import carry_out
+from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
 POINTS = 2.0  # of top-1 between two machines, beside three standard errors of a difference of proportions
@@ -86,67 +88,116 @@ def is_close(name: str, recorded: float | None, new: float | None, num: int) -> 
     return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
 
 
-def recorded_threads(record: Record) -> int | None:
-    """Return the threads that a run on a CPU computed with, as results are rounded as their number says."""
-    threads = record.environment.get("threads") if record.environment.get("device") == "cpu" else None
-    return threads if type(threads) is int and threads > 0 else None
+def repeat(row: RecordedRow, runs: Path | None, again: dict[str, Any]) -> tuple[dict[int, Repetition], list[str]]:
+    """Run the request of a row in another runs folder; return {seed: how it compares}, and notes.
 
-
-def train_again(checks: Sequence[RunCheck], num: int, data_dir: Path, device: Device, weights: Path | None) -> None:
-    """Train `num` runs, drawn at random, and their bases again in a temporary folder, and write down the outcome.
-
-    Only runs that are not rejected are drawn, and of installed methods whose code is the one that ran: code that came
-    with a record is never run. Runs that cannot be trained here keep their state, and a note says why.
+    Args:
+        row: with options.
+        runs: None for a folder of its own, which is removed if every seed agrees, and otherwise named in the notes.
+        again: fields of `Options`: data_dir, device, jobs, weights, source.
 
     Raises:
-        UserError: there is no such run, or no such device.
+        UserError: the runs folder is that of the records; or data, weights or code are not those of the record.
     """
-    methods, by_id = InstalledMethods(), {check.id: check for check in checks}
-    jobs = {check.id: job for check in checks if (job := _make_job(check, by_id, methods, data_dir)) is not None}
-    setting = Setting(runs=Path(), data_dir=data_dir.resolve(), device=choose_device(device), weights=weights)
-    if not jobs:
-        needed = f"of installed methods with the code that ran, their data prepared in {data_dir}"
-        raise UserError(f"--retrain: no run can be trained again here: {needed}")
-    drawn = random.SystemRandom().sample(list(jobs.values()), min(num, len(jobs)))
-    with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # where what re-ranks finds its bases
-        for run_id in dict.fromkeys(run_id for job in drawn for run_id in (*job.spec.bases, job.id)):
-            _train(by_id[run_id], jobs[run_id], replace(setting, runs=Path(folder)))
-
-
-def _make_job(check: RunCheck, by_id: Mapping[str, RunCheck], methods: InstalledMethods, data_dir: Path) -> Job | None:
-    """Return the job of a run, None where it cannot be trained here."""
-    spec = check.record.spec
-    if spec is None or not check.is_tested or check.rejected or spec.code != CODE_VERSION:
-        return None
-    bases = [_make_job(by_id[base], by_id, methods, data_dir) for base in spec.bases if base in by_id]
-    method, base_methods = methods.that_ran(spec), tuple(base.method for base in bases if base is not None)
-    with suppress(UserError):  # damaged data
-        prepared = find_for_spec(spec.dataset, data_dir)
-        if prepared and prepared.digest == spec.dataset.digest and method and len(base_methods) == len(spec.bases):
-            return Job(spec, method, bases=base_methods)
-    return None
-
-
-def _train(check: RunCheck, job: Job, setting: Setting) -> None:
-    """Train or re-rank a run, and write down how the result compares."""
-    spec, folder = job.spec, setting.data_dir / "weights"
+    if row.options is None:
+        raise UserError(f"{row.row.method}:{row.row.type}: {row.notes[-1]}")
+    if runs is not None and runs.resolve() in {run.folder.resolve().parent for run in row.runs.values()}:
+        raise UserError(f"--runs {runs} holds the records themselves; give another folder")
+    for file in row.method_files:
+        say(f"note: running {file}, which came with the record")
+    folder, agree = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs, False
     try:
-        weights = None if spec.weights is None else find_weights(spec.model, folder, setting.weights)
-    except UserError as error:
-        check.note(f"not trained again: {error}")
-        return
-    setting = replace(setting, threads=recorded_threads(check.record), weights=weights)
-    with redirect_stdout(sys.stderr), Meter(f"training {spec.label} again", float(spec.train.epochs)) as meter:
-        outcome = execute(job, setting, partial(meter.part, "epochs"), meter.say)
-    if outcome.state != "done":
-        check.note(f"not trained again: {outcome.error or outcome.state}")
-        return
-    again = compare_runs(check.record, read_record(setting.runs / job.id))
+        Retraining(row.specs, next(iter(row.runs.values()))).run(replace(row.options, runs=folder, **again))
+        repetitions = {seed: compare_runs(run, read_record(folder / run.id)) for seed, run in row.runs.items()}
+        agree = all(repetition.agrees for repetition in repetitions.values())
+    finally:
+        if runs is None and (agree or not any(folder.iterdir())):
+            shutil.rmtree(folder)
+    return repetitions, [] if runs is None and agree else [f"the new runs are in {folder}"]
+
+
+def train_again(records: Records, runs: Sequence[RunCheck], num: int, again: dict[str, Any]) -> None:
+    """Train `num` runs, drawn at random, and their bases again in a temporary folder, and write down the outcome.
+
+    Only installed methods are run, never code that came with a record. Runs that cannot be trained here keep their
+    state, and a note says why.
+
+    Args:
+        records: of a folder.
+        runs: of the folder, checked.
+        num: of runs.
+        again: fields of `Options`: data_dir, device, weights.
+
+    Raises:
+        UserError: no run can be trained here, or there is no such device.
+    """
+    choose_device(again["device"])
+    trained, reason, checks = 0, "none has a result", {check.id: check for check in runs}
+    drawn = [check for check in runs if check.is_tested and not check.rejected]
+    random.SystemRandom().shuffle(drawn)
+    with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # what re-ranks finds its bases in it
+        for check in drawn:
+            try:
+                specs, data = specs_with_bases(records, [check.record]), check.dataset
+                if (prepared := find_for_spec(data, again["data_dir"])) is None or prepared.digest != data.digest:
+                    raise UserError(f"its data, {data.name}, is not prepared in {again['data_dir']}")
+                dataset = data.name if data.name in recipe_names() else f"./{data.name}.toml"
+                options = replace(recorded_options(records, [check.record], specs, dataset, {}), **again)
+                weights = again["weights"] if specs[check.id].weights else None
+                Retraining(specs, check.record).run(replace(options, runs=Path(folder), weights=weights))
+            except UserError as error:
+                reason = str(error)
+                check.note(f"not trained again: {reason}")
+                continue
+            for run_id in specs:
+                _write_down(checks[run_id], read_record(Path(folder) / run_id))
+            if (trained := trained + 1) == num:
+                return
+    if not trained:
+        raise UserError(f"--retrain: no run can be trained again here: {reason}")
+
+
+def _write_down(check: RunCheck, new: Record) -> None:
+    """Write down how a run compares with its repetition."""
+    again = compare_runs(check.record, new)
     place = f"in {'the same' if again.same else 'another'} environment"
-    if again.verdict == "differs":
+    if again.verdict == "failed":
+        check.note(f"not trained again: {new.status.get('error') or 'it did not end'}")
+    elif again.verdict == "differs":
         values = [f"{name} is {old}, trained again {new}" for name, (old, new) in again.metrics.items() if old != new]
         check.reject(f"trained again {place}: {'; '.join(values) or 'its predictions are not bitwise the same'}")
-        return
-    check.confirm(State.RETRAINED)
-    close = f"trained again {place}: within tolerance, not bitwise"
-    check.note("trained again: bitwise the same" if again.verdict == "bitwise" else close)
+    else:
+        check.confirm(State.RETRAINED)
+        bitwise = again.verdict == "bitwise"
+        check.note(f"trained again{': bitwise the same' if bitwise else f' {place}: within tolerance, not bitwise'}")
+
+
+class Retraining(Comparison):
+    """The runs of recorded specs {id: spec}, which `record` and its bases are among, and no others."""
+
+    kind = None
+
+    def __init__(self, specs: Mapping[str, Spec], record: Record) -> None:
+        super().__init__(PAPER, False, None)
+        self.specs, self.record = specs, record
+
+    def run(self, options: Options) -> None:
+        """Carry it out without MLflow, and say what failed."""
+        for line in carry_out(self, replace(options, mlflow="off")).lines:
+            say(line)
+
+    def plan(self, session: Session) -> list[Job]:
+        """Return the jobs of the specs; a UserError where data, weights or code are not those of the record."""
+        plan = super().plan(session)
+        check_plan(plan, self.specs)
+        return [job for job in plan if job.id in self.specs]
+
+    def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
+        """Compute with as many threads as the record says: results are rounded on a CPU as their number says."""
+        threads = self.record.environment.get("threads") if self.record.environment.get("device") == "cpu" else None
+        if execution.setting.device == "cpu" and type(threads) is int and threads > 0:
+            execution.setting = replace(execution.setting, threads=threads)
+        yield from super().steps(session, plan, execution)
+
+    def table(self, session: Session, mirror: Mirror | None) -> None:
+        """Return nothing: runs are compared, and not ranked."""

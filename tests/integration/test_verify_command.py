@@ -36,6 +36,8 @@ def test_retrained_runs_are_reproduced_and_forged_ones_are_not(cli, data_dir, tm
     (tmp_path / "claims").mkdir()
     for run in Store(tmp_path / "runs").runs():  # without predictions, as published records are
         shutil.copytree(run.folder, tmp_path / "claims" / run.folder.name, ignore=shutil.ignore_patterns("*.npz"))
+    cli(tmp_path, "verify", "claims", "--retrain", "1").one_line("no recorded request is of all its runs")
+    shutil.copy(tmp_path / "runs/requests.jsonl", tmp_path / "claims")
     shutil.copytree(tmp_path / "claims", tmp_path / "reranked")
     done = cli(tmp_path, "verify", "claims", "--retrain", "9").ok()
     assert "claims: 4 runs: 4 retrained" in done.out

@@ -68,7 +68,7 @@ def _verify(
     if retrain:
         from hierbench.studies.retraining import train_again  # with all that trains
 
-        train_again(runs, retrain, data_dir, device, weights)
+        train_again(checked.records, runs, retrain, {"data_dir": data_dir, "device": device, "weights": weights})
     report = FolderReport(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
     if unchecked := {name for run in runs for name in run.unchecked}:
         report.notes.append(
