@@ -6,10 +6,12 @@ import shutil
 
 import pytest
 
+from hierbench.config.spec import json_digest
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
 from tests.support.run_files import digest_of, metrics_of, spec_of
 from tests.support.short import SMALL
+from tests.support.tamperings import reseal, respecify
 
 METHOD = '''"""A method of a user's."""
 from hierbench.methods.ce import CrossEntropy
@@ -88,6 +90,20 @@ def test_a_user_s_method_is_run_from_the_record_only_on_demand(cli, folder):
     for file in (folder / "published/shapes").glob("*/mine*.py"):
         file.write_text("raise RuntimeError('never run')")
     cli(folder, "reproduce", "published/shapes", "mine", "--run").one_line("mine:type-I: no command: ")
+
+
+def test_a_record_cannot_name_a_file_to_run(cli, folder):
+    (folder / "evil.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    run = next(run for run in Store(folder / "runs").runs() if spec_of(run)["method"]["name"] == "mine")
+    run = respecify(run, method__name="./evil.py")
+    reseal(run)
+    request = {"kind": "comparison", "dataset": "shapes", "options": {}, "ids": [run.folder.name], "budget": {}}
+    digest = json_digest(list(request.values()))[:16]
+    (folder / "runs/requests.jsonl").write_text(json.dumps({"request": digest, **request}))
+    cli(folder, "verify", "runs", "--retrain", "9").one_line("no run can be trained again here")
+    shown = cli(folder, "reproduce", "runs", "./evil.py", "--dataset", "shapes").ok()
+    assert "no command: its method is ./evil.py" in shown.out
+    assert not (folder / "ran").exists()
 
 
 def test_other_data_is_named_before_anything_is_trained(cli, folder):

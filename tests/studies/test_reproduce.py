@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,8 +16,9 @@ from hierbench.config.spec import Spec
 from hierbench.execution.plan import find_methods, make_plan
 from hierbench.leaderboard.selection import split_name
 from hierbench.models.libraries.lookup import resolve_model
+from hierbench.runs.record import Records
 from hierbench.runs.requests import Request, asked_options, command_words
-from hierbench.studies.reproduction import check_plan, find_rows, planned, single_row_options
+from hierbench.studies.reproduction import find_rows, recorded_options
 from hierbench.utils.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,15 +66,21 @@ def request_of(overrides=(), protocol="paper", methods="all", **more):
     return Request(request="0" * 16, kind="comparison", dataset="shapes", options=asked_options(options, 5, **more))
 
 
+def options_of(request, specs, method):
+    """The options that a request gives for a row of a method and what it re-ranks."""
+    row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != method))
+    runs = [SimpleNamespace(id=run_id) for run_id, spec in row.items() if spec.method.name == method]
+    records = Records(Path(), requests=(request.model_copy(update={"ids": tuple(row)}),))
+    return recorded_options(records, runs, row, "shapes", {})
+
+
 @pytest.mark.parametrize("protocol", ["paper", "authors"])
 @pytest.mark.parametrize(("method", "kind", "overrides"), CHANGES, ids=lambda value: str(value)[:40])
 def test_a_request_plans_the_ids_of_a_row(shapes, method, kind, overrides, protocol):
     """Of what else was asked for in one command, nothing remains."""
     specs = specs_of(shapes, method, kind, overrides, protocol)
     others = ["methods.descendant_softmax.lr.transform=0.5", *overrides]
-    row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != method))
-    options = single_row_options(request_of(others, protocol), "shapes", 2, row, {})
-    check_plan(planned(options, next(iter(row.values()))), specs)
+    options = options_of(request_of(others, protocol), specs, method)
     assert (options.methods, options.types, options.seeds) == (method, kind, 2)
     assert list(options.overrides)[: len(overrides)] == overrides
 
@@ -81,23 +89,25 @@ def test_what_was_tuned_then_is_set(shapes):
     tuned = {("ce", "type-II"): {"lr.classifier": 0.25}, ("haframe", "type-II"): {"alpha": 0.2}}
     recorded = {f"{name}:{kind}": params for (name, kind), params in tuned.items()}
     specs = specs_of(shapes, "crm", "type-II", tuned=tuned)
-    row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != "crm"))
-    options = single_row_options(request_of(tuned=recorded), "shapes", 2, row, {})
+    options = options_of(request_of(tuned=recorded), specs, "crm")
     assert options.overrides[0] == "methods.ce.lr.classifier=0.25" and "alpha" not in str(options.overrides)
-    check_plan(planned(options, next(iter(row.values()))), specs)
 
 
 def test_the_settings_of_what_is_not_planned_are_named(shapes):
     specs = specs_of(shapes, "ce", "type-I")
-    options = single_row_options(request_of(["train.epochs=3"]), "shapes", 2, specs, {})
     spec = next(iter(specs.values()))
-    with pytest.raises(UserError, match=r"another run in place of ce type-I seed 0: train.epochs was 10 and is 3 here"):
-        check_plan(planned(options, spec), specs)
     other = changed(spec, method__code="0" * 64)
-    with pytest.raises(UserError, match=r"method.code was 000"):
-        check_plan(planned(single_row_options(request_of(), "shapes", 2, specs, {}), other), {other.id: other})
-    with pytest.raises(UserError, match="does not plan ce type-I seed 1 here"):
-        check_plan(planned(single_row_options(request_of(), "shapes", 1, specs, {}), spec), specs)
+    for request, recorded, problem in (
+        (
+            request_of(["train.epochs=3"]),
+            specs,
+            "another run in place of ce type-I seed 0: train.epochs was 10",
+        ),
+        (request_of(), {other.id: other}, "method.code was 000"),
+        (request_of(), {spec.id: spec, "another": changed(spec, seed=1, train__epochs=3)}, "train.epochs was 3"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            options_of(request, recorded, "ce")
 
 
 def test_settings_survive_as_options():
