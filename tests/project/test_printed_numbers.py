@@ -71,7 +71,7 @@ def test_the_plan_of_the_statistics(values):
     paired, apart = (effect_of_values(values["Flamingo"], values["CRM"], paired=paired) for paired in (True, False))
     assert (
         f"Flamingo is {paired.difference:.3f} above CRM, with a standard deviation of {paired.deviations[0]:.3f} over "
-        f"seeds: {seeds_needed(paired)} seeds would separate them, {seeds_needed(apart)} if they shared no seeds"
+        f"seeds. {seeds_needed(paired)} seeds would separate them, or {seeds_needed(apart)} if they shared no seeds"
     ) in flat(STATISTICS)
     names = ("haframe:type-II", "hafeature:type-I")
     ((row, reference, effect),) = effects_between(Board.paper("cifar100"), names, SEVERITY)
@@ -97,8 +97,8 @@ def test_power_and_costs_of_seeds():
     """Power of a fixed number exactly; what the design does is simulated in test_separation.py."""
     page, half, large = flat(SEEDS), plan(Effect(0.5, (1.0,))), plan(Effect(2.0, (1.0,)))
     assert f"{100 * half.reached:.1f}% with {half.seeds} seeds for a difference of half a standard" in page
-    assert f"({100 * large.reached:.1f}% with {large.seeds} seeds for two standard deviations" in page
-    assert f"where 4 would give {100 * float(compute_power(large.effect, 4)):.1f}%" in page
+    fewer = f"4 seeds give {100 * float(compute_power(large.effect, 4)):.1f}%"
+    assert f"for two standard deviations, {fewer} and {large.seeds} seeds {100 * large.reached:.1f}%" in page
     costs = tables(SEEDS)[2][2:]
     assert [(row[1], row[3]) for row in costs] == [("41%", "16.9"), ("95%", "10.4"), ("100%", "5.8")]
     for size, _, fixed, _ in costs:
