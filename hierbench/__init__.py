@@ -13,7 +13,7 @@ prints their leaderboard; `hierbench --help` lists the commands. In Python:
 
 Public names:
 
-    run             train what is missing of a comparison and return its leaderboard
+    run             train the missing runs of a comparison and return its leaderboard
     board           the leaderboard of all runs of a dataset, or a published one
     Board           a leaderboard: rows, frame, plot, compare; a notebook shows it as a table
     score           metrics with intervals of predictions made elsewhere

@@ -55,7 +55,7 @@ class Board(BoardData):
     def paper(cls, dataset: str, *, others: bool = False) -> Board:
         """Return the published table of a dataset (Liang & Davis, ICCV 2023, Tables 2 to 5): five runs a row.
 
-        With `others`, what other authors printed is below it: cited, never ranked nor counted as runs.
+        With `others`, the numbers of other authors are below it: cited, never ranked nor counted as runs.
         """
         if dataset not in paper_datasets():
             raise unknown_name("table of the paper for dataset", dataset, paper_datasets())
@@ -177,7 +177,7 @@ class Board(BoardData):
         return len(self.rows)
 
     def __getitem__(self, name: str | tuple[str, str]) -> Row:
-        """Return the row of a method, or of a method and a type; a UserError where there is none or several."""
+        """Return the row of a method, or of a method and a type; a UserError unless there is exactly one."""
         parts = name if isinstance(name, tuple) else (name,)
         if len(parts) > 2 or not all(isinstance(part, str) for part in parts):
             raise UserError(f"a row is board[METHOD] or board[METHOD, TYPE], not board[{name!r}]; see also board.rows")
@@ -212,7 +212,7 @@ class Board(BoardData):
         Args:
             by: "row", a line per row of the table: type, method, title, finished and planned runs, and of each metric
                 the mean, the half-width of its interval ("top1 ci95") and whether it is best (1 or 0); or "seed", a
-                line per finished run and metric: type, method, title, metric, seed, value; published numbers have none.
+                line per finished run and metric: type, method, title, metric, seed, value; not for printed numbers.
         """
         import pandas as pd
 
@@ -262,7 +262,7 @@ class Board(BoardData):
 def planned_seeds(dataset: str, protocol: str) -> int | None:
     """Return how many seeds a shipped recipe plans, which a row needs to be ranked.
 
-    None for a user's dataset, whose recipe may not be at hand for whoever verifies the table: there it is what most
+    None for a user's dataset, whose recipe may be missing where the table is verified: there it is the number that most
     rows have planned.
     """
     recipe = find_recipe(dataset, protocol) if dataset in recipe_names() else None

@@ -27,13 +27,13 @@ class BoardData:
     """Rows that may be ranked together; never changed.
 
     Attributes:
-        dataset, protocol, distance: what all rows share.
+        dataset, protocol, distance: of all rows.
         rows: ranked and marked; type I before type II, the paper's methods before others, by name; scored rows last.
         remark: about data and settings; printed below the table, not part of the JSON contract.
         columns: of tables; JSON has all cells that the rows have, and names the columns unless they are the paper's.
         evidence: how many runs have which verdict, where they were verified; printed below the table.
         seeds: that a row needs to be ranked; () where rows have no runs.
-        records: of the runs behind the rows, and of all others beside them; none of a printed table.
+        records: of the runs behind the rows, and of all others beside them; empty for a printed table.
         cited: lines that other authors printed, below the rows of a printed table.
         file: of a user's dataset, "" for a name; with it and `data_dir`, prepared data, pictures find the tree.
     """

@@ -40,7 +40,7 @@ def spec_changes(old: Row, old_records: Records, new: Row, new_records: Records)
 
 
 def different_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the keys whose values differ; an empty section, as of a method without hyperparameters, is none."""
+    """Return the keys whose values differ; an empty section, as of a method without hyperparameters, equals None."""
     empty: tuple[Any, ...] = (None, {})
     return [
         key
@@ -50,7 +50,7 @@ def different_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def finished_runs(row: Row, records: Records) -> list[Record]:
-    """Return a row's finished runs that count, or where it has none those that are planned."""
+    """Return a row's finished runs that count, or without any the planned ones."""
     runs = [record for run_id in row.runs if (record := records.get(run_id)) is not None]
     if row.n in (0, row.planned):
         return runs
@@ -63,7 +63,7 @@ def _shared_settings(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(runs: Sequence[Record]) -> dict[str, Any]:
-    """Return the software and hardware of a row's runs as {key: values}; nothing where a record has none."""
+    """Return the software and hardware of a row's runs as {key: values}, as far as recorded."""
     values_by_key: dict[str, set[str]] = {}
     for run in runs:
         for name in ENVIRONMENT:

@@ -17,7 +17,7 @@ class Column:
         title: its heading.
         higher: whether larger values are better.
         unit: "%", "edges" or "bits"; "" for a fraction, which is printed with more digits.
-        claimed: whether no predictions of the table's runs give it, so that none is the best of it.
+        claimed: whether it cannot be recomputed from the predictions of the runs, so that it has no best value.
     """
 
     name: str

@@ -27,7 +27,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         columns: from `asked_columns`.
         data_dir: where their data is prepared, from which the tree comes.
 
-    A run whose predictions are damaged is not counted, and named.
+    A run with damaged predictions is reported and not counted.
 
     Raises:
         UserError: the tree is not here or has no such level, or no row has a chosen metric.
@@ -101,7 +101,7 @@ def measure(
 ) -> dict[str, Values]:
     """Return {id: {metric: value}} of finished runs, without those that would have to be computed from no predictions.
 
-    What is computed is kept in the user's cache, and the next table only reads it. Errors are those of `with_columns`;
+    Values are kept in the user's cache, and the next table only reads them. Errors are those of `with_columns`;
     {id: error} of runs whose predictions are damaged goes to `damaged`; without it, such a run is an error too.
     """
     values_by_run = {run.id: read_further(run, records) if names else {} for run in runs}

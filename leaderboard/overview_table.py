@@ -65,7 +65,7 @@ class Seen:
 
     @classmethod
     def of(cls, board: Board) -> Seen:
-        """Read a board; of two rows of one method and type, none counts."""
+        """Read a board; two rows of one method and type do not count."""
         ranked = ranked_rows(board.rows)
         names = [f"{row.method}:{row.type}" for row in ranked]
         rows = {name: row for name, row in zip(names, ranked, strict=True) if names.count(name) == 1}
@@ -90,7 +90,7 @@ class Seen:
         return self.board.records[self.board.rows[0].runs[0]].job
 
     def mean(self, row: str, metric: str) -> float | None:
-        """Return the mean of a row, None where it has none."""
+        """Return the mean of a row, or None."""
         return self.rows[row].metrics[metric].mean if metric in self.rows[row].metrics else None
 
 

@@ -158,7 +158,7 @@ def baseline_tests(
 
     They are of each ranked row in all columns, by the table's seeds, with Holm's correction over all of them: a table
     of equal methods shows any difference at all with a probability of at most 5 %. There is no test of one seed, and
-    none in a type with no row of cross-entropy, or with several. A row's further seeds do not count: whoever adds seeds
+    none in a type with no row of cross-entropy, or with several. A row's further seeds do not count: adding seeds
     while looking at the arrows would find a difference sooner or later.
 
     Args:
@@ -211,7 +211,7 @@ def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()
 
 
 def named_rows(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows that METHOD or METHOD:TYPE stands for; a UserError where there is none."""
+    """Return the rows that METHOD or METHOD:TYPE stands for; a UserError if there are none."""
     method, _, feature_type = name.partition(":")
     matches = [row for row in rows if row.method == method and feature_type in ("", row.type)]
     if not matches:

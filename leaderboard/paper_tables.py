@@ -72,7 +72,7 @@ def other_rows(dataset: str) -> list[CitedRow]:
 
 
 def _cells(line: dict[str, str]) -> dict[str, Cell]:
-    """Return the cells of the metrics that a line has, without an interval where none is printed."""
+    """Return the cells of the metrics that a line has, with the intervals that are printed."""
     names = [name for name in line if name not in ABOUT and not name.endswith(INTERVAL) and line[name]]
     widths = {name: line[name + INTERVAL] for name in names}
     return {name: Cell(float(line[name]), float(widths[name]) if widths[name] else None) for name in names}

@@ -60,11 +60,11 @@ class Plan:
     """The seeds that two rows need.
 
     Attributes:
-        effect: what they are planned for.
+        effect: that they shall find.
         seeds: of each row, None for more than 1,000.
         between: the seeds if the difference is at the ends of its 95% interval, fewer first; None if it was assumed.
         row, reference: None for an effect that was assumed as a whole.
-        reached: power of this whole number of seeds, at least what was asked for; None where there is none.
+        reached: power of this number of seeds, at least the requested one; None without a number.
     """
 
     effect: Effect

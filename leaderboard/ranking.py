@@ -52,7 +52,7 @@ def marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
 def table_seeds(seeds_by_row: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:
     """Return the seeds that a row needs to be ranked: those of the most complete row that are below `planned`.
 
-    Seeds from `planned` on do not count, so that further seeds of some rows exclude none of the others. Where several
+    Seeds from `planned` on do not count, so that further seeds of some rows exclude no other row. If several
     rows are most complete with different seeds, those that most of them have are taken.
 
     Args:

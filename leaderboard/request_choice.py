@@ -57,7 +57,7 @@ def choose(
         wanted_id: the beginning of a request's id, which counts as the last one; None for the last.
 
     Returns:
-        The runs in the order of asking, the one whose settings the table has, and a line on what is left out, "" where
+        The runs in request order, the one whose settings the table has, and a line on runs that are left out, "" if
         nothing is.
 
     Raises:
@@ -104,7 +104,7 @@ def comparable(records: Sequence[Record], newest: Record, *, with_bases: bool = 
 
 
 def _comparisons(record_by_id: Mapping[str, Record], requests: Sequence[Request]) -> list[Request]:
-    """Return the comparisons that name these runs, after one for each settings of the runs that none names."""
+    """Return the comparisons that name these runs, after one for each settings of the other runs."""
     comparisons = (request for request in requests if request.kind == "comparison")
     recorded = [request for request in comparisons if not record_by_id.keys().isdisjoint(request.ids)]
     named = {run_id for request in recorded for run_id in request.ids}

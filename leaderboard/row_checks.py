@@ -29,7 +29,7 @@ def check_rows(records: Iterable[Record], all_records: Records, ablated: Contain
 
 
 def rejected_rows(rows: Sequence[Finding]) -> frozenset[str]:
-    """Return the ids of the runs of rows that are rejected as such."""
+    """Return the ids of the runs in rejected rows."""
     return frozenset(run_id for row in rows if row.rejected for run_id in row.runs)
 
 

@@ -15,14 +15,14 @@ Item = TypeVar("Item")
 
 
 def row_state(ids: Sequence[str], records: Records) -> State | None:
-    """Return the weakest state of a row's finished runs, None where it has none."""
+    """Return the weakest state of a row's finished runs, or None."""
     if any(run_id in records.apart for run_id in ids):
         return State.REJECTED
     return weakest(record.state for run_id in ids if (record := records.get(run_id)) is not None and record.done)
 
 
 def count_states(rows: Sequence[Row], records: Records) -> str:
-    """Return how many runs of a table have which state, "" where there are none."""
+    """Return the number of runs of a table in each state, as a line, or ""."""
     runs = [record for row in rows for run_id in row.runs if (record := records.get(run_id)) is not None]
     counts = Counter(record.state.words for record in runs if record.state != State.UNFINISHED)
     parts = [f"{counts[words]} {words}" for words in dict.fromkeys(state.words for state in State) if counts[words]]
@@ -46,7 +46,7 @@ def groups(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[
 
 
 def runs_by_row(records: Iterable[Record]) -> list[list[Record]]:
-    """Return the runs of each row together: those whose specs differ in their seed alone."""
+    """Return the runs of each row together: those whose specs differ only in the seed."""
     return groups(records, lambda record: record.row)
 
 

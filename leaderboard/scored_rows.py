@@ -30,7 +30,7 @@ def scored_rows(dataset: str, records: Records, runs: Spec | None) -> tuple[list
     Args:
         dataset: its name.
         records: those that are rejected make no row.
-        runs: the spec that the table's runs share; None without runs, where what was scored last decides.
+        runs: the spec that the table's runs share; None without runs, so that the last scored row decides.
     """
     of_dataset = [pair for pair in scored_records(records) if pair[0].dataset.name == dataset]
     if not of_dataset:

@@ -133,7 +133,7 @@ def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Reco
     """Return the finished run that METHOD[:TYPE[:SEED]] or the beginning of an id stands for.
 
     A method's run is looked for in the board; the seed is 0 unless given, the type the first that has this seed.
-    `protocol` is what was asked for. Errors are those of `choose_run` and `run_by_id`.
+    `protocol` is the requested one. Errors are those of `choose_run` and `run_by_id`.
     """
     method, *rest = name.split(":")
     types_to_train = get_args(FeatureType)
@@ -158,7 +158,7 @@ def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Reco
 
 
 def parameters(spec: Spec) -> str:
-    """Return a run's hyperparameters in one line, "" where it has none."""
+    """Return a run's hyperparameters in one line."""
     return ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
 
 

@@ -18,7 +18,7 @@ OF_RECIPE = "not as in the recipe: "  # begins a remark that cannot be made agai
 
 
 def find_recipe(dataset: str, protocol: str) -> Recipe | None:
-    """Return the recipe of a dataset under a protocol, None where there is none."""
+    """Return the recipe of a dataset under a protocol, or None."""
     load = shipped_recipe if dataset in recipe_names() else load_recipe
     try:
         return load(dataset, protocol="authors" if protocol == "authors" else "paper")

@@ -50,7 +50,7 @@ class Row:
 
     @property
     def is_ranked(self) -> bool:
-        """Whether its runs may be ranked: none is claimed or rejected."""
+        """Whether its runs may be ranked: no run is claimed or rejected."""
         return self.state is None or self.state.is_ranked
 
 
@@ -63,7 +63,7 @@ class CitedRow:
         method, title: as in a `Row`.
         metrics: those that are printed.
         source, where, setting: citation, place in it, and how was trained.
-        sample: what the numbers are the mean of.
+        sample: the runs that the numbers average.
     """
 
     type: str
@@ -80,7 +80,7 @@ class CitedRow:
 
 
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that may be ranked: of runs, or where there are none scored.
+    """Return the rows that may be ranked: of runs, or without runs scored ones.
 
     Those that lack seeds are left out, those that verification rejects as rows, and those with a run whose metrics
     nothing here follows from.
@@ -151,7 +151,7 @@ def welch(variances: Sequence[float], counts: Sequence[int]) -> tuple[float, flo
 
 
 def deviation_from_interval(cell: Cell, n: int, ddof: int) -> float | None:
-    """Return the standard deviation (ddof 1) behind a printed half-width of n runs, None where none is printed.
+    """Return the standard deviation (ddof 1) behind a printed half-width of n runs, or None.
 
     The half-width is t(.975, n - 1) s / sqrt(n), and this ddof that of its s.
     """
@@ -172,7 +172,7 @@ def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[
 
     A row is competitive when its mean mistake severity is at most 0.05 above the smallest, compared as decimals at
     the printed precision of two digits. The best of a metric is the best printed mean among competitive rows; equal
-    means are settled by the narrower printed interval, and what is still equal is best together.
+    means are settled by the narrower printed interval, and rows that are still equal are best together.
     """
     rows = with_best(rows, [*PAPER, *columns], "leads")
     severities = [None if (mean := row.metrics["mistake_severity"].mean) is None else printed(mean, 2) for row in rows]

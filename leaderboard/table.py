@@ -11,9 +11,9 @@ class Text:
     """Words, a name or a count.
 
     Attributes:
-        text: shown verbatim; no format acts on what is in it.
-        small: what is said beside it, in brackets where there is no smaller type.
-        link: address that a page links the text to, "" for none.
+        text: shown verbatim; formats escape it.
+        small: a remark in smaller type, or in brackets.
+        link: address that a page links the text to, or "".
         star: whether the row is marked with a star, whose meaning is `Table.star`.
     """
 
@@ -48,8 +48,8 @@ class Interval:
         signed: whether a positive mean is printed with its sign, as of a difference.
         strong: whether it is printed bold, whose meaning is `Table.bold`.
         underlined: whether it is underlined, whose meaning is `Table.underline`.
-        versus: whether it is significantly "better" or "worse" than what `Table.arrows` says, printed as an arrow.
-        small: what is said beside it.
+        versus: "better" or "worse" if it differs significantly from the reference of `Table.arrows`, shown as an arrow.
+        small: a remark in smaller type.
         bounds: of the interval, where it is not one around the mean: those of one scored file.
     """
 
@@ -122,13 +122,13 @@ class Table:
         rows: of as many cells as there are columns.
         above, notes: sentences above and below it.
         items: a list below the notes.
-        star, bold, underline: what a star behind a name, a bold and an underlined number mean, "" where there are none.
-        arrows: the end of the sentence that begins with what the arrows mean, "better" and "worse"; "" without any.
+        star, bold, underline: the meaning of a star behind a name, of a bold and of an underlined number, or "".
+        arrows: the end of the sentence on the arrows, "better" and "worse"; "" without arrows.
         merged: number of leading columns in which LaTeX prints equal neighbours once.
         floats: whether LaTeX makes a figure of one page with a caption of it, as the paper's tables are.
-        records: what CSV has, a dictionary per line; None for the cells themselves.
+        records: for CSV, a dictionary per line; None for the cells.
         keys: header of a CSV without lines.
-        content: what JSON has; None for the records under "rows".
+        content: for JSON; None for the records under "rows".
     """
 
     title: str

@@ -24,7 +24,7 @@ SAME_NUMBERS = {
 
 @lru_cache
 def installed_code(name: str) -> str | None:
-    """Return the digest of the code of one of the project's own methods, None where there is none of this name."""
+    """Return the digest of the code of one of the project's own methods, or None for an unknown name."""
     if not name.isidentifier():
         return None
     file = Path(str(resources.files("hierbench.methods"))) / f"{name}.py"

@@ -100,7 +100,7 @@ class Method(Declared, nn.Module):
         The names and their order are the same at every call, see `loss_names`.
 
         Args:
-            outputs: what `forward` returned.
+            outputs: returned by `forward`.
             targets: [B] class indices.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no loss")
@@ -171,7 +171,7 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
     """Return the names of the loss terms of a batch; they become columns of the history.
 
     Args:
-        terms: what `Method.loss` returned.
+        terms: returned by `Method.loss`.
         before: the names at the previous call, () at the first.
 
     Raises:

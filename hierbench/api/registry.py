@@ -220,7 +220,7 @@ class InstalledMethods:
         self._found: dict[str, LoadedMethod | None] = {}
 
     def installed(self, name: str) -> LoadedMethod | None:
-        """Return the installed method of a name, None where there is none that can be imported."""
+        """Return the installed method of a name, or None if it cannot be imported."""
         if name not in self._found:
             is_known = name in self._names or (name.startswith("_") and is_installed(name))
             method = find_or_broken(name) if "/" not in name and is_known else None

@@ -119,7 +119,7 @@ def group(help: str, *commands: Callable[..., None], panels: dict[str, str] | No
 
 
 class Group(TyperGroup):
-    """Commands whose list is divided by `panels`; one that is in none, which programs call, is not listed."""
+    """Commands, listed in `panels`; one without a panel, which programs call, is not listed."""
 
     panels: ClassVar[dict[str, str]] = {}
 

@@ -23,7 +23,7 @@ def leaderboard(
 ) -> Table | None:
     """Print the table of a dataset: of runs, of the paper, or both.
 
-    Runs are shown as recorded: what is damaged is not counted, and named on standard error. The exit code is 0 where
+    Runs are shown as recorded: damaged runs are not counted, and listed on standard error. The exit code is 0 if
     there is a table; hierbench verify computes the metrics again, and has one for findings.
     """
     from hierbench.leaderboard.columns import asked_columns

@@ -24,9 +24,9 @@ def verify(
     weights: WeightsOption = None,
     all_metrics: Annotated[bool, "Compute all kept metrics again, not only those that a table shows."] = False,
 ) -> Shown:
-    """Say of each run what follows from its predictions.
+    """Recompute runs from their predictions, and give each a verdict.
 
-    What is only claimed is said, and what is rejected, and why.
+    Claimed runs are marked, and rejected ones listed with reasons.
 
     Exit code 0 if nothing is rejected, 1 if something is.
     """

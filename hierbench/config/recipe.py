@@ -120,7 +120,7 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
         dataset: the name of a built-in recipe, or a user's file, a path that ends in .toml or contains a slash: with a
             section `[source]`, or `data`, the file of a dataset whose images it uses.
         overrides: `KEY=VALUE`, as in "train.epochs=3".
-        protocol: whose keys.
+        protocol: "paper" or "authors", which chooses the keys.
 
     Raises:
         UserError: no such recipe, an override without "=", an unknown key or an invalid value.

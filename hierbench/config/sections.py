@@ -194,7 +194,7 @@ METHOD_GROUPS = ("all", "paper")
 class Expected(Closed):
     """Sizes of the whole dataset (Table 1 of the paper): images, and nodes per level, coarsest first.
 
-    A user's file may give the image size alone: (H, W) that the images are resized to; a dataset of features has none.
+    A user's file may have only the image size (H, W) that images are resized to; a dataset of features has none.
     """
 
     image_size: tuple[Side, Side] | None = None

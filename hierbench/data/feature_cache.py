@@ -32,7 +32,7 @@ class Wanted:
 
     Attributes:
         prepared: the dataset.
-        model: the recipe's section; only what concerns the backbone counts.
+        model: the recipe's section, of which only the keys of the backbone count.
         augment: the recipe's section: normalisation, and the crop for more than two views.
         weights: SHA-256 of the backbone's weights, None for random ones.
         pool: "max" for type I where the recipe pools so, else "average".
@@ -120,10 +120,10 @@ class Features:
 
 
 def find_features(request: Wanted) -> Features | None:
-    """Return a cache, None where there is none; features that are given are the dataset's own.
+    """Return a cache, or None if it does not exist; given features are the dataset's own.
 
     Raises:
-        UserError: it is damaged; the sizes of its files are compared here, `check_features` compares what they hold.
+        UserError: it is damaged; the sizes of its files are compared here, their contents by `check_features`.
     """
     folder = request.folder
     if request.model.given_features:

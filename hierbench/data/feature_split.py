@@ -1,4 +1,4 @@
-"""Batches of features, cached or given, in place of images, for models with a frozen backbone or none.
+"""Batches of features, cached or given, in place of images, for models with a frozen backbone or without one.
 
 Shapes: B batch, N examples, V views, C channels.
 """

@@ -26,7 +26,7 @@ def leave_out_missing(
 ) -> dict[str, Labels]:
     """Return the labels of each split without those of missing images; `images_file` then holds their images.
 
-    `done` and `unreadable` are what `write_images` returns. The names of all missing images are written to `listed`.
+    `done` and `unreadable` come from `write_images`. The names of all missing images are written to `listed`.
 
     Raises:
         UserError: images are missing and `allow_missing` is False; the error names some.

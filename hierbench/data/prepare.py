@@ -66,7 +66,7 @@ def prepare(
         offline: see `SourceRequest`.
         allow_missing: leave out images that are missing or unreadable, with a remark, instead of refusing.
         jpeg_quality: see `SourceRequest`.
-        announce: called with the data's licence before any image is read, and with what a user should know.
+        announce: called with the data's licence before any image is read, and with notes for the user.
 
     Raises:
         UserError: nothing to read, or something in it is broken. Where the source has an identity, what was read is

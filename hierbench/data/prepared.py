@@ -89,7 +89,7 @@ class Prepared:
         return inputs, load_array(self.folder / f"{split}-labels.npy")
 
     def ids(self, split: str) -> list[str] | None:
-        """Return the file names of a split's examples; None where the dataset has none, or was prepared without.
+        """Return the file names of a split's examples, or None if the dataset was prepared without names.
 
         Raises:
             UserError: they are not those that were prepared.
@@ -114,7 +114,7 @@ def _hierarchy(paths: str, distance: Distance) -> Hierarchy:
 
 
 def find(name: str, data_dir: Path) -> Prepared | None:
-    """Return the prepared dataset, or None where there is none."""
+    """Return the prepared dataset, or None."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:  # it may come from a received record
         raise UserError(f"{name[:80]!r} is not the name of a dataset")
     folder = data_dir / "prepared" / name
@@ -186,7 +186,7 @@ def check(prepared: Prepared, progress: Progress = lambda share: None) -> None:
         progress: called with the share that is read; not at all if nothing has to be read.
 
     Raises:
-        UserError: the dataset is not what was prepared.
+        UserError: the dataset is not the one that was prepared.
     """
     check_once(prepared.folder, prepared.files, lambda: _compare(prepared, progress))
 

@@ -94,15 +94,15 @@ class Source:
         image_size: (H, W) of every image; None of vectors.
         pieces: yields the images, in any order; a row that no piece brings is missing.
         names: file names of the rows' images, where lists of names define the dataset; such images may be missing.
-        checksums: of what was read, by name; kept in meta.json. Complete when `pieces` is exhausted.
+        checksums: of the files that were read, by name; kept in meta.json. Complete when `pieces` is exhausted.
         remarks: notes for the user, kept in meta.json, e.g. that an archive is not the official one; complete as above.
-        identity: of what is read; a preparation is resumed only with the same, and never with "".
+        identity: of the source; a preparation is resumed only with the same, and never with "".
         notice: the data's licence; shown to the user and kept in meta.json.
         ids: file names of the rows' images, or paths, by which predictions made elsewhere are put in order; by default
             `names`, or nothing.
-        state: digests of what a user's dataset was prepared from; kept in meta.json.
+        state: digests of the inputs of a user's dataset; kept in meta.json.
         messages: lines for the user while it is prepared.
-        vectors: what there is in place of images.
+        vectors: features in place of images.
         ordered: whether the rows are in the official order, which `evaluation.drop_order = "file"` goes by.
     """
 
@@ -168,7 +168,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     """Unpack a tar archive of files and folders into `folder` and return it.
 
     Raises:
-        UserError: it is damaged, or has a link, a device or a member that would leave the folder; none of it is kept.
+        UserError: it is damaged, or has a link, a device or a member that would leave the folder; nothing is kept.
     """
     if not archive.is_file():
         raise UserError(f"no archive {archive}")

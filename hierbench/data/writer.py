@@ -160,7 +160,7 @@ def write_images(
     """Write all images, or vectors, that the source brings and that are not written yet.
 
     Args:
-        source: what to read.
+        source: of the images.
         folder: where the files go; may hold those of a killed attempt.
         progress: called with the number of rows written so far, those of earlier attempts included.
 

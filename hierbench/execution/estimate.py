@@ -134,7 +134,7 @@ def seconds_per_image(
 
 
 def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, device: str | None) -> list[Extraction]:
-    """Return the caches that jobs of these types need, timed on a device; none where the backbone is trained."""
+    """Return the caches that jobs of these types need, timed on a device; [] if the backbone is trained."""
     model, prepared, sizes = recipe.model, inputs.prepared, _sizes(recipe, inputs)
     if not model.frozen or model.given_features:
         return []

@@ -219,7 +219,7 @@ def group_names(
     or not enough for the method.
 
     Raises:
-        UserError: what the method returns are no groups.
+        UserError: the method does not return groups.
     """
     if not has_own_groups(loaded):
         return []

@@ -37,7 +37,7 @@ def train_on_ranks(
     `train` is called in each of them; the first alone reports and writes.
 
     Raises:
-        Exception: what the first process that failed raised, or that it was killed; the others are ended.
+        Exception: the exception of the first process that failed, or that it was killed; the others are ended.
     """
     count_micro_batches(job.spec.train.batch_size, job.spec.train.micro_batch, setting.devices)  # refuse it early
     context = multiprocessing.get_context("spawn")

@@ -46,7 +46,7 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
 
     Raises:
         KeyboardInterrupt: passed on; the cluster stops the tasks of a driver that has left.
-        UserError: there is no cluster, or none of its nodes has what a job needs.
+        UserError: there is no cluster, or no node has the resources of a job.
         ConnectionError: the cluster is lost.
     """
     jobs = [job for job in queue.waiting if job.trains]

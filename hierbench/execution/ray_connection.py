@@ -30,7 +30,7 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
     """Return the device that jobs will have on the cluster `_chosen(address)`; "auto" is "cuda" if it has a GPU.
 
     Raises:
-        UserError: Ray is missing, no cluster answers, or it does not have what the jobs need.
+        UserError: Ray is missing, no cluster answers, or it lacks the resources of the jobs.
     """
     if importlib.util.find_spec("ray") is None:
         raise UserError(f"--executor ray needs Ray, an extra; run: {installing('ray')}")

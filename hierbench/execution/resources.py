@@ -14,7 +14,7 @@ from hierbench.utils.processes import num_cores
 
 @dataclass(frozen=True)
 class Setting:
-    """The resources of jobs; none of them changes a job's id."""
+    """The resources of jobs, which do not change a job's id."""
 
     runs: Path
     data_dir: Path

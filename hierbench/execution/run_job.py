@@ -64,7 +64,7 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
         job: to run.
         setting: the folders and the device.
         report: called with its progress.
-        note: called with what users should know, a line each.
+        note: called with notes for users, a line each.
     """
     folder = setting.store.run(job.id).folder
     lock = Lock(folder)

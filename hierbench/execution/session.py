@@ -38,7 +38,7 @@ class Session:
         recipe: of the dataset, with the command's overrides; `open` resolves "auto" in it.
         num_seeds: as requested, or the recipe's.
         inputs: data and weights, after `open`.
-        setting: where and on what the plan runs; set when the plan is announced.
+        setting: folders and devices of the plan; set when the plan is announced.
 
     Raises:
         UserError: the options do not fit.

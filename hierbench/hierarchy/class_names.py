@@ -18,9 +18,9 @@ def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
     """Return class indices of numbers or names, in the shape given.
 
     Args:
-        values: whole numbers from 0 to K - 1, whatever the type of the array, or names of classes.
+        values: whole numbers from 0 to K - 1, in an array of any type, or names of classes.
         tree: over the K classes.
-        name: what they are, which begins the error.
+        name: of the values, which begins the error.
 
     Raises:
         UserError: one is no class; a name in another case is suggested.
@@ -47,7 +47,7 @@ def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
 
 
 def named_columns(values: Any) -> list[Any] | None:
-    """Return the labels of the columns of a data frame that says whose they are, None for everything else.
+    """Return the labels of the columns of a data frame, None for anything else.
 
     These are names, all texts, or the numbers from 0 in another order; columns with other labels are in the tree's.
     """
@@ -67,7 +67,7 @@ def in_order_of_tree(scores: NDArray[Any], labels: Sequence[Any], tree: Hierarch
         scores: [N, K], a column for each label.
         labels: K names or indices of the classes.
         tree: over the K classes.
-        name: what the scores are, which begins the error.
+        name: of the scores, which begins the error.
 
     Raises:
         UserError: a label is no class, or a class has no column or two.

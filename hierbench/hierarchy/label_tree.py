@@ -183,7 +183,7 @@ class Hierarchy:
         """Return a tree that the project ships, such as "cifar100" or "imagenet1k", its classes in target order.
 
         Raises:
-            UserError: there is none of this name.
+            UserError: unknown name.
         """
         if name not in shipped_names():
             raise unknown_name("tree", name, shipped_names())

@@ -214,7 +214,7 @@ class _AncestorSums(torch.autograd.Function):
 
 
 class _SubtreeLogSums(torch.autograd.Function):
-    """The gradient of a sum falls to the nodes below by their shares, edge by edge: none is larger than 1."""
+    """The gradient of a sum falls to the nodes below by their shares, edge by edge, and no share is larger than 1."""
 
     @staticmethod
     def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:

@@ -80,7 +80,7 @@ def _edges_from_columns(rows: list[tuple[int, list[str]]], header: bool | None) 
 def paths_from_edges(edges: list[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     """Return {leaf: (coarsest, ..., leaf)} in the order of the (parent, child) pairs, without the root.
 
-    A node with the parent "" has none. The only node without a parent is the root; above several, one is implied.
+    A node with the parent "" has no parent. The only node without one is the root; above several, one is implied.
 
     Raises:
         ValueError: a node has two parents or is in a cycle, or nothing is below the root.

@@ -1,6 +1,6 @@
 """How metrics are computed, from contributions of examples to the value of the totals, for `metric_table`.
 
-Tables read the registry without PyTorch: what computes is imported when it is first used.
+Tables read the registry without PyTorch: computations are imported when they are first used.
 
 Shapes: N examples, K classes, L levels, S numbers that each example adds.
 """
@@ -36,8 +36,8 @@ class Computation(NamedTuple):
     """How a metric is computed. Of a family ("@") the parameter is its k or level, else 0.
 
     Attributes:
-        needs: (evidence, parameter) -> what it needs of the evidence; None where the method does not have it.
-        counts: (*needs, targets, hierarchy) -> [N, S], what each example adds.
+        needs: (evidence, parameter) -> the arrays that it needs; None if the method does not have them.
+        counts: (*needs, targets, hierarchy) -> [N, S], the contribution of each example.
         value: (totals, parameter) -> the metric, of the number of examples and the summed counts, [1 + S] float64.
         size: hierarchy -> S.
         dtype: of the counts, "int64" or "float64".

@@ -56,7 +56,7 @@ def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
         tree: over the K classes.
 
     Raises:
-        ValueError: no examples, different lengths, or what is no class of the tree.
+        ValueError: no examples, different lengths, or not a class of the tree.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -204,7 +204,7 @@ def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5
             of a data frame are as they are named, others in the tree's order.
 
     Raises:
-        ValueError: no examples, wrong shapes, what is no class of the tree, a NaN, a k above K.
+        ValueError: no examples, wrong shapes, not a class of the tree, a NaN, a k above K.
 
     Example:
         >>> from hierbench import Hierarchy, metrics
@@ -328,7 +328,7 @@ def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> flo
         tree: over the K classes.
 
     Raises:
-        ValueError: no examples, wrong shapes, or what is no class or no node of its level.
+        ValueError: no examples, wrong shapes, or not a class or a node of its level.
 
     Example:
         >>> from hierbench import Hierarchy, metrics

@@ -76,7 +76,7 @@ class MetricInfo:
 
     @property
     def parameter(self) -> int:
-        """Its k or level, 0 where it has none."""
+        """Its k or level, 0 for a metric without."""
         return int(self.name.partition("@")[2] or 0)
 
     def exists_on(self, hierarchy: Hierarchy) -> bool:
@@ -228,7 +228,7 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
         hierarchy: of the table, if known: then a level or k that it does not have is an error, too.
 
     Raises:
-        UserError: there is none; the error suggests the nearest.
+        UserError: unknown; the error suggests the nearest.
     """
     family, at, text = name.partition("@")
     if name in BY_NAME and not at:

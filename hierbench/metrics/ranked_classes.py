@@ -104,7 +104,7 @@ def check_shapes(scores: Tensor, targets: Tensor, num_classes: int) -> None:
 
 
 def known_targets(targets: Tensor, num_classes: int) -> Tensor:
-    """Return targets [N] as int64; raise a ValueError if there are none or one is not a class."""
+    """Return targets [N] as int64; raise a ValueError if N is 0 or one is not a class."""
     if not len(targets):
         raise ValueError("no examples to evaluate")
     targets = targets.long()

@@ -56,7 +56,7 @@ def find_weights(model: Model, folder: Path, given_file: Path | None = None) -> 
     """Return the file of a recipe's `model.weights`: the user's own copy or the download in a folder, else None.
 
     Raises:
-        UserError: the given file does not exist, or none is given where only a given one can be meant.
+        UserError: the given file does not exist, or `weights` is "file" and no file is given.
     """
     if given_file is not None:
         if not given_file.is_file():

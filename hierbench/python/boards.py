@@ -31,7 +31,7 @@ def board(
         data_dir: folder of prepared datasets, which gives the tree for further columns.
         protocol: of the runs, "paper" or "authors"; by default that of the last comparison.
         metrics: columns, as "hf_macro,ece" or ["hf_macro", "ece"]; with + before each they are added to the paper's.
-        source: "runs", or "paper" for the table printed in Liang & Davis (ICCV 2023) and what others printed.
+        source: "runs", or "paper" for the table printed in Liang & Davis (ICCV 2023) and the numbers of other authors.
         request: the beginning of the id of a comparison, whose settings are shown in place of the last one's.
 
     Raises:

@@ -28,11 +28,11 @@ def method_options(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
     """Return the names and paths of methods, and `KEY=VALUE` for each hyperparameter that is given with them.
 
     Args:
-        methods: one of what `hierbench.run` takes, or several.
+        methods: one or several, as for `hierbench.run`.
         runs: folder of all runs, below which the source of a class of a notebook or script is kept.
 
     Raises:
-        UserError: one is none of these; a name stands for two classes or for two sets of hyperparameters; or the source
+        UserError: one is of another type; a name stands for two classes or two sets of hyperparameters; or the source
             of a class cannot be kept.
     """
     several = isinstance(methods, Iterable) and not isinstance(methods, str | Path | Method)

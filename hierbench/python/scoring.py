@@ -42,7 +42,7 @@ def score(
         targets: [N], class indices or names, or a file of them; by default those of the file or of the dataset.
         tree: a `Hierarchy`, the file of a tree, or the name of one that the project ships.
         dataset: a prepared dataset: its name, or the file of yours.
-        name: of the row; by default what the files' names share, or "predictions".
+        name: of the row; by default the common part of the files' names, or "predictions".
         metrics: columns, as "hf_macro,ece" or ["hf_macro", "ece"]; with + before each they are added to the paper's.
         distance: "height" or "depth", for a tree's file or name; by default height.
         resamples: of the bootstrap, at least 100; 0 for no interval.

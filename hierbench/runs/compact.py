@@ -78,7 +78,7 @@ def pack_ranked(
 
     Args:
         ranked: [N, k] class indices, best first.
-        top_scores: [N] the score of the first class, None where there is none.
+        top_scores: [N] the score of the first class, or None.
         num_classes: K.
         targets: [N] class indices.
         source: as for `pack`.

@@ -35,7 +35,7 @@ class Finding:
         label: its name for people.
         state: "rejected" or None.
         reasons: why it is rejected; empty unless it is.
-        notes: what a reader must know and no reason to reject it.
+        notes: for readers, without reason to reject it.
         runs: of a row, the ids of its runs.
     """
 

@@ -51,8 +51,8 @@ def read_files(
         read_predictions: whether their digest is compared, and not their size alone; opening them compares it too.
 
     Returns:
-        The contents of the files that are as recorded, without predictions, which may be absent; and {name: what is
-        wrong} of the others.
+        The contents of the files that are as recorded, without predictions, which may be absent; and {name:
+        problem} of the others.
     """
     contents, wrong, place = dict[str, bytes](), dict[str, str](), str(folder)
     for name in RESULTS:

@@ -1,4 +1,4 @@
-"""The source of a method as it was kept with its runs or published with their records; none is imported."""
+"""The source of a method as it was kept with its runs or published with their records; it is never imported."""
 
 import re
 from collections.abc import Sequence

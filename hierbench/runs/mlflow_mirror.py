@@ -3,7 +3,7 @@
 `MLFLOW_EXPERIMENT_NAME` names another experiment.
 
 The runs on disk are the source of truth. If MLflow does not answer, there is one warning, and the next command writes
-what is missing: `mirrored.jsonl` in the runs folder lists the jobs that MLflow has, as asking it would take seconds. A
+missing runs: `mirrored.jsonl` in the runs folder lists the jobs that MLflow has, as asking it would take seconds. A
 job is found in MLflow by a tag with its id, so none is written twice, even after its folder was moved. Every run also
 has a tag with the process that writes it: if that process was killed, the next that writes ends its parent run and
 deletes its incomplete child. Processes that share a runs folder write one after the other.
@@ -60,9 +60,9 @@ def sqlite_uri(path: Path, instead: str) -> str:
 
 
 def page_of_runs(runs: Path, uri: str, job_ids: Sequence[str]) -> str | None:
-    """Return the address of MLflow's page with some jobs, of an HTTP server or of `mlflow ui`; None where it has none.
+    """Return the address of MLflow's page with some jobs, on an HTTP server or `mlflow ui`, or None.
 
-    Without `workflowType` the page is that of traces, of which there are none.
+    Without `workflowType` the page is that of traces, which is empty.
     """
     place = uri.rstrip("/") if uri.startswith(("http://", "https://")) else "http://127.0.0.1:5000"
     server = _server(uri, runs)
@@ -96,7 +96,7 @@ def _lines(runs: Path) -> Iterator[dict[str, str]]:
 class Mirror:
     """Writes finished jobs to MLflow, which is imported only when there is something to write or to ask.
 
-    `uri` "off" means none; `params` are the parent run's parameters.
+    `uri` "off" means no mirror; `params` are the parent run's parameters.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Mirror:
 
     @cached_property
     def _mirrored(self) -> set[str]:
-        """The ids of the jobs that were written to this server; none where its database is gone."""
+        """The ids of the jobs that were written to this server; empty if its database is gone."""
         if self._database is not None and not is_database(self._database):
             return set()
         return {line["id"] for line in _lines(self.runs) if line.get("server") == self._server and "id" in line}

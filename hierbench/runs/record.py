@@ -40,12 +40,12 @@ class Record:
         state: how far its numbers are to be trusted.
         spec: of a job; None for scored predictions, and where it cannot be read.
         scored: of predictions made elsewhere.
-        row: what the specs of its row have in common, as JSON; "" without a spec.
+        row: the common part of the specs of its row, as JSON; "" without a spec.
         status: content of status.json.
         result: content of metrics.json, {} where the run is not finished.
         environment: content of environment.json, {} likewise.
         findings: why it is rejected or damaged.
-        notes: what a reader must know, and no reason to reject it.
+        notes: for readers, without reason to reject it.
         damaged: names of the files that are not those which the run wrote.
     """
 
@@ -262,8 +262,8 @@ class Records:
     Attributes:
         root: the folder.
         by_id: the runs, {id: record}.
-        apart: ids of runs whose rows are rejected as a whole.
-        requests: what was asked of the folder, oldest first.
+        apart: ids of runs in rejected rows.
+        requests: of the folder, oldest first.
         notes: a line on each request that is ignored.
     """
 
@@ -319,7 +319,7 @@ class Records:
         return read_budgets(self.requests)
 
     def tuning_budget(self, record: Record) -> dict[str, Any] | None:
-        """Return the search that chose the hyperparameters of a run, None where there was none or it is not known."""
+        """Return the search that chose the hyperparameters of a run, or None if none is recorded."""
         return find_budget(record.id, record.job, self._budgets)
 
     def with_bases(self, ids: Iterable[str]) -> list[str]:

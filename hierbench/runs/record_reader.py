@@ -46,7 +46,7 @@ def read_records(
     Args:
         root: the folder; symbolic links in it are findings, and not followed.
         ids: only these, and those that they re-rank.
-        dataset: only runs of it; what says of no dataset that it is of it is left out too.
+        dataset: only its runs; folders that name no dataset are left out too.
         received: read predictions, too, to compare their digest; of own runs, their size tells.
     """
     if ids is None:
@@ -202,7 +202,7 @@ def _read_status(folder: Path, damaged: list[str], parse: Parse) -> dict[str, An
 
 
 def _lacking(record: Record) -> Iterable[str]:
-    """Yield a finding where status.json has no digest of a file that such a run has."""
+    """Yield a finding for each file of a finished run without a digest in status.json."""
     needed = ["spec.json", "metrics.json", "environment.json"]
     needed += ["history.csv"] if record.spec is not None and not record.bases else []
     needed += [PREDICTIONS] if record.spec is None or record.spec.split == "test" else []
@@ -280,7 +280,7 @@ def _is_metric(entry: tuple[str, Any]) -> bool:
 
 
 def _has_evidence(record: Record) -> bool:
-    """Whether its metrics follow from predictions that are here; a run of tuning has none, and no table shows it."""
+    """Whether its metrics follow from predictions in the folder; tuning runs, which no table shows, have none."""
     if record.spec is not None and record.spec.split != "test":
         return True
     return any(_is_file(record.folder / name) for name in (PREDICTIONS, COMPACT))

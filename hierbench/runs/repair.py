@@ -27,7 +27,7 @@ def is_finished(spec: Spec, store: Store) -> bool:
 
 
 def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
-    """Return the digests of the predictions that a job re-ranks, None where there are none; [] for one that trains."""
+    """Return the digests of the predictions that a job re-ranks, or None if any is missing; [] for one that trains."""
     return [read_record(store.run(base).folder).recorded_digest(PREDICTIONS) for base in spec.bases]
 
 
@@ -62,7 +62,7 @@ def repair(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
 
 
 def quarantine(run: Run, names: list[str]) -> Path | None:
-    """Move files to the run's folder `damaged` without overwriting; return it, or None if there were none."""
+    """Move files to the run's folder `damaged` without overwriting; return it, or None without files."""
     place = run.subfolder("damaged")
     files = [run.folder / name for name in names if os.path.lexists(run.folder / name)]
     for path in files:

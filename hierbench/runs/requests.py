@@ -4,14 +4,13 @@
 
 Only the command that drives the jobs appends, under the folder's lock; a worker never does. Later lines of the same id
 are short: `{"request", "time"}` where the same was asked again, which makes it the last request, and
-`{"request", "time", "ids", "budget"}` where a search adds what it has learned, which does not. A torn line is ignored,
-and so is one that is no request; one whose id is not the digest of its content is ignored with a note.
+`{"request", "time", "ids", "budget"}` where a search adds its results, which does not. An incomplete line is ignored,
+and so is an invalid one; one whose id is not the digest of its content is ignored with a note.
 
-The id is a digest of what was asked, so that it is the same in every copy of the folder; what is published of a request
-has an id of its own. Options are closed: those that
-change the jobs, and no others. Where the jobs ran (folders, devices, processes, tracking) is no part of what was asked,
-and of a path to a file of the user's, only the file's name is kept: with that file at hand the request can be made
-again. Hyperparameters that tuning had found are among the options with their values.
+The id is a digest of the content, so that it is the same in every copy of the folder; a published request has an id of
+its own. Options are closed: those that change the jobs, and no others. Folders, devices, processes and tracking are not
+part of a request, and of a path to a user's file only the file's name is kept: with that file the request can be made
+again. Tuned hyperparameters are among the options with their values.
 """
 
 import json
@@ -75,7 +74,7 @@ class Request(_Line):
         id: digest of the rest, but for time and version.
         time: of asking, UTC; "" where it is not known.
         version: of hierbench.
-        kind: of the command. The table of a dataset shows what comparisons asked for.
+        kind: of the command. The table of a dataset shows the runs of comparisons.
         dataset: its name.
         options: of the command.
         ids: of the jobs, in the order of the plan; of an ablation, those that are no row of a comparison.
@@ -102,7 +101,7 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
 
     Args:
         root: the folder.
-        notes: where given, takes a line on what is ignored, a file that cannot be read among it.
+        notes: takes a line on anything that is ignored, also a file that cannot be read.
         limit: of the file's bytes.
 
     Raises:
@@ -269,7 +268,7 @@ def read_budgets(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any
 
 
 def find_budget(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any] | None:
-    """Return the search that chose the hyperparameters of a run, None where there was none or it is not known."""
+    """Return the search that chose the hyperparameters of a run, or None if none is recorded."""
     row = f"{spec.method.name}:{spec.type}"
     content = next((budget[row] for budget in reversed(budgets.get(run_id, [])) if row in budget), None)
     try:
@@ -290,7 +289,7 @@ def only_ablated(requests: Sequence[Request]) -> set[str]:
 
 
 def oldest_first(ids: Iterable[str], requests: Iterable[Request], started: Mapping[str, float]) -> list[str]:
-    """Return ids in the order in which requests name them last, after those that none names, by time of start."""
+    """Return ids in the order in which requests name them last, after those in no request, by time of start."""
     place = {
         run_id: (number, position)
         for number, request in enumerate(requests)

@@ -37,7 +37,7 @@ class RunCheck:
     """A run, and facts on it for other checks.
 
     Attributes:
-        record: with what was found so far.
+        record: with the findings so far.
         facts: of its predictions, where these were read.
         targets: SHA-256 of those that its predictions say they are of.
         unchecked: metrics beyond the paper's that were kept, and not compared.

@@ -48,5 +48,5 @@ FINISHED = (*RANKED, State.CLAIMED)
 
 
 def weakest(states: Iterable[State]) -> State | None:
-    """Return the weakest of some states, None of none."""
+    """Return the weakest of some states, None for []."""
     return max(states, key=ORDER.index, default=None)

@@ -45,7 +45,7 @@ class Bundle:
 
         They count as asked for after those of earlier calls, and replace runs of the same id.
 
-        What is here already of the same result stays, as do compact predictions that the other folder lacks.
+        Existing files of the same result stay, as do compact predictions that the other folder lacks.
 
         Args:
             source: the runs.

@@ -45,7 +45,7 @@ class Publication:
     Attributes:
         board: the table.
         report: of the verification of the folder that was written.
-        notes: a line each on what was left out.
+        notes: a line on each run that was left out.
     """
 
     board: Board
@@ -63,7 +63,7 @@ def compose(
     *,
     draw: bool = True,
 ) -> Publication:
-    """Write the publication of a dataset into a folder that has none of it.
+    """Write the publication of a dataset into a folder without one.
 
     Args:
         folder: of publications.
@@ -75,7 +75,7 @@ def compose(
         draw: whether with pictures.
 
     Raises:
-        UserError: verification rejects what would be published, or a record cannot be published.
+        UserError: verification rejects the new publication, or a record cannot be published.
     """
     name = parts[0].records[parts[0].ids[0]].content["dataset"]["name"]
     bundle = Bundle(folder / name, data_dir)
@@ -107,7 +107,7 @@ def refuse_rejected(board: Board, report: FolderReport) -> list[str]:
     """Raise a UserError that names the runs and rows of a table that are rejected or not finished.
 
     Returns:
-        a line for all else that a reader of the table must know, such as rejected runs that it does not have.
+        a line for everything else that a reader of the table must know, such as rejected runs.
     """
     run_ids = set(board.records.with_bases(run_id for row in board.rows for run_id in row.runs))
     _refuse(

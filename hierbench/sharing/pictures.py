@@ -1,4 +1,4 @@
-"""The pictures of a table, drawn from the runs behind it; one whose data is not here is left out."""
+"""The pictures of a table, drawn from its runs; one without data is left out."""
 
 from dataclasses import replace
 from pathlib import Path

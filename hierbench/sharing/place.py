@@ -1,6 +1,6 @@
 """The folder of publications: replaced as a whole, by one process at a time, so that no reader sees half of it.
 
-The new folder is made beside the old one, with copies of what stays. The old one is moved away, and the new one takes
+The new folder is made beside the old one, with copies of other files. The old one is moved away, and the new one takes
 its place; the next publication restores the old one if moving it was the last that a killed process did.
 """
 

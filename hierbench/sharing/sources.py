@@ -1,4 +1,4 @@
-"""The source of every method that ran, published once under its name and the digest of its code; none is imported."""
+"""The source of every method that ran, published once under its name and the digest of its code, and never imported."""
 
 from collections.abc import Sequence
 from importlib import resources
@@ -29,7 +29,7 @@ def write_sources(records: Records, others: Sequence[Records]) -> list[str]:
         others: folders of records published before.
 
     Returns:
-        a line for each method whose source is nowhere.
+        a line for each method whose source is missing.
     """
     folder, notes, ran = records.root / FOLDER, list[str](), dict[tuple[str, str], Record]()
     for run in records:
@@ -47,7 +47,7 @@ def write_sources(records: Records, others: Sequence[Records]) -> list[str]:
 
 
 def _of_an_entry_point(name: str, code: str) -> bytes | None:
-    """Return the source of a method of another package, None where none is installed with this code."""
+    """Return the source of a method of another package, or None if it is not installed with this code."""
     from hierbench.api.registry import BrokenMethod, find_or_broken, is_installed  # PyTorch
 
     if not is_installed(name):

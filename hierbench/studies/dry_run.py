@@ -59,7 +59,7 @@ def blocked_lines(methods: Sequence[LoadedMethod], types: Sequence[FeatureType],
 def count_model_parameters(
     recipe: Recipe, methods: Sequence[LoadedMethod], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], int]:
-    """Return the number of parameters of each model; methods that re-rank have none."""
+    """Return the number of parameters of each model, without methods that re-rank."""
     from hierbench.execution.parameters import count_parameters, stand_in_tree  # PyTorch, for a dry run alone
 
     tree = stand_in_tree(recipe.expected.level_sizes)

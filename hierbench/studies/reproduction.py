@@ -96,7 +96,7 @@ def recorded_options(
     """Return the options of the newest comparison that asked for the runs of a row, reduced to that row.
 
     Raises:
-        UserError: there is none, or it plans other runs here. Methods that came with the record are not imported, and
+        UserError: it is missing, or plans other runs here. Methods that came with the record are not imported, and
             plans of theirs not checked.
     """
     ids, num_seeds = {run.id for run in runs}, 1 + max(specs[run.id].seed for run in runs)

@@ -182,7 +182,7 @@ class Retraining(Comparison):
         self.specs, self.record = specs, record
 
     def run(self, options: Options) -> None:
-        """Carry it out without MLflow, and say what failed."""
+        """Carry it out without MLflow, and print failures."""
         for line in carry_out(self, replace(options, mlflow="off")).lines:
             say(line)
 

@@ -22,8 +22,8 @@ class Study(ABC):
     """The jobs of a command, and their table.
 
     Attributes:
-        kind: of the request that is recorded; None for none.
-        failed: whether it lacks a result, whatever its jobs did.
+        kind: of the recorded request; None for no request.
+        failed: whether it lacks a result, even if all jobs succeeded.
         request: that was recorded.
     """
 

@@ -63,7 +63,7 @@ def load_sealed(path: Path) -> Any:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any] | None:
-    """Read a training's checkpoint; one that is missing or damaged counts as none, and the job starts over."""
+    """Read a training's checkpoint; if it is missing or damaged, return None, and the job starts over."""
     try:
         content = load_sealed(path)
     except (OSError, ValueError):

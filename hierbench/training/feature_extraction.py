@@ -45,9 +45,9 @@ OnRows = Callable[[int, int], None]  # rows that are done, rows in all
 def obtain_features(
     request: Wanted, weights: Path | None, device: str, on_rows: OnRows = lambda done, total: None
 ) -> Features:
-    """Return features from their cache, extracted first where there is none; one process extracts, others wait.
+    """Return features from their cache, which is made if missing; one process extracts, others wait.
 
-    What a killed attempt wrote is kept, and the next one goes on.
+    A killed attempt is resumed by the next one.
 
     Args:
         request: which features.

@@ -30,7 +30,7 @@ def predict(
     Third, if asked for, the level-wise predictions [N, L] of a method that makes any, else None.
 
     Raises:
-        UserError: what `Method.level_scores` returns does not fit the tree, or is NaN.
+        UserError: the result of `Method.level_scores` does not fit the tree, or is NaN.
     """
     model.eval()
     method, parts = model.method, list[Tensor]()

@@ -53,7 +53,7 @@ def write_result(
         targets: [N].
         tally: of scores and targets.
         best: the history row of the chosen epoch, None without training.
-        levels: [N, L] level-wise predictions, None where the method makes none.
+        levels: [N, L] level-wise predictions, or None.
     """
     run.write_predictions(scores.cpu().numpy(), targets.cpu().numpy(), None if levels is None else levels.cpu().numpy())
     result = {"test": tally.metrics(), "mistakes_by_distance": tally.mistakes_by_distance()}

@@ -45,7 +45,7 @@ def measured_file(run: Run, epoch: int) -> Path:
 
 
 def keep_snapshot(run: Run, every: int, epochs: int, epoch: int, model: Classifier) -> None:
-    """Keep the model after an epoch if it is one of those; `every` 0 keeps none."""
+    """Keep the model after every `every`-th epoch; 0 keeps no model."""
     if every and epoch in kept_epochs(every, epochs):
         run.guard()
         file = snapshot_file(run, epoch)

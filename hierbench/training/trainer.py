@@ -61,7 +61,7 @@ def train(
     """Train a job to its end, resuming at its last epoch if it was stopped, and write its result.
 
     Args:
-        job: what to train.
+        job: to be trained.
         prepared: the dataset that its spec names.
         run: where the files go.
         device: "cpu", "cuda" or "mps".
@@ -149,7 +149,7 @@ def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str
 
 
 def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Load the last complete epoch into model and optimizer; return the progress, which may be none."""
+    """Load the last complete epoch into model and optimizer; return the progress, which may be empty."""
     progress = load_checkpoint(run.folder / "checkpoint.pt") or no_progress(torch.get_num_threads())
     if (last := progress.pop("last", None)) is not None:  # absent at the start, and once all epochs are done
         model.load_state_dict(last["model"])
@@ -169,7 +169,7 @@ def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced
     """Return the rows [M] of an epoch, drawn by PyTorch's default generator on the CPU, the same on every rank.
 
     "natural" is a random order of all rows, cut after M. In "balanced", the numbers of rows of two classes differ by at
-    most one; within a class, all images are drawn before one is drawn again, so that none is drawn two times more often
+    most one; within a class, all images are drawn before one is drawn again: no image is drawn two times more often
     than another.
 
     Args:

@@ -116,7 +116,7 @@ def zip_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     """Return the content of a zip's member.
 
     Raises:
-        KeyError: there is none.
+        KeyError: it is missing.
         DAMAGED: it cannot be read, or has more than `limit` bytes.
     """
     member = archive.getinfo(name)

@@ -59,7 +59,7 @@ class Remote:
 def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], object] | None = None) -> Path:
     """Return a remote file from a folder, downloaded with progress unless it is there.
 
-    `check` raises a UserError for an unusable file; `way_out` ends the error with what the user can do instead.
+    `check` raises a UserError for an unusable file; `way_out` ends the error with an alternative for the user.
 
     Raises:
         UserError: the download failed or is not the published file; nothing of it is kept.

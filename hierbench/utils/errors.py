@@ -28,7 +28,7 @@ def unknown_name(kind: str, name: str, choices: Iterable[str], meant: str | None
         kind: the kind of thing that it names.
         name: as given.
         choices: all that are possible; the error lists them.
-        meant: what is suggested, "" for nothing; None for the nearest of the known.
+        meant: the suggestion, "" for no suggestion; None for the nearest known name.
     """
     names = sorted(choices)
     if meant is None:
@@ -38,7 +38,7 @@ def unknown_name(kind: str, name: str, choices: Iterable[str], meant: str | None
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return the known name that is nearest to one, first of all one that differs in case alone; "" if none is near."""
+    """Return the nearest known name, first of all one that differs only in case; "" if no name is near."""
     names = list(choices)
     same = next((other for other in names if other.casefold() == name.casefold()), "")
     return same or next(iter(get_close_matches(name, names, n=1, cutoff=0.4)), "")
@@ -57,7 +57,7 @@ def error_line(error: BaseException) -> str:
 
 
 def line_in(error: BaseException, file_name: str) -> str:
-    """Return the last line of a file that ran before an error, as in " (line 2 of mine.py)", "" where none did."""
+    """Return the last line of a file that ran before an error, as in " (line 2 of mine.py)", or ""."""
     places = [(Path(f.f_code.co_filename).name, number) for f, number in traceback.walk_tb(error.__traceback__)]
     return next((f" (line {number} of {name})" for name, number in reversed(places) if name == file_name), "")
 
@@ -74,5 +74,5 @@ def foreign(problem: Callable[[BaseException], Exception], passing: type[Excepti
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an exception is the user's Ctrl-C; where that is ignored, as in a worker, it is what a method raised."""
+    """Whether an exception is the user's Ctrl-C; a worker ignores that, so there it comes from a method."""
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

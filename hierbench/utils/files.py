@@ -66,7 +66,7 @@ def sync_folder(folder: Path) -> None:
 def refuse_links(root: Path, *parts: str) -> Path:
     """Return `root / parts[0] / ...`; a UserError if a part, but not the root, is a symbolic link.
 
-    A folder received from someone else may contain links, so none is followed.
+    A folder received from someone else may contain links, so links are not followed.
     """
     path = root
     for part in parts:
@@ -193,7 +193,7 @@ def read_text(path: Path, encoding: str = "utf-8", *, follow: bool = False) -> s
 
 
 def read_given(path: Path, subject: str, encoding: str = "utf-8") -> str:
-    """Read a text file that the user named, `subject` in errors; a UserError if it is none."""
+    """Read a text file that the user named, `subject` in errors; a UserError if it is not text."""
     try:
         return read_text(path, encoding, follow=True)
     except (OSError, ValueError) as error:

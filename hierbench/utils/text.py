@@ -9,8 +9,8 @@ REPLACEMENT = "\ufffd"
 def one_line(text: str, limit: int | None = None) -> str:
     """Return text on one line.
 
-    Runs of white space become a blank; what does not print (controls that a terminal acts upon, halves of surrogate
-    pairs, marks that turn the direction of writing) becomes a replacement character; what is longer than `limit`
+    Runs of white space become a blank; unprintable characters (controls that a terminal acts upon, halves of surrogate
+    pairs, marks that turn the direction of writing) become a replacement character; text longer than `limit`
     characters is cut.
     """
     line = "".join(char if char.isprintable() else REPLACEMENT for char in " ".join(text.split()))

@@ -16,7 +16,7 @@ def render(table: Table) -> str:
 
 
 def show(table: Table) -> None:
-    """Print a table within the width of the terminal, with bold and underlined numbers as such."""
+    """Print a table within the width of the terminal, with bold and underlined numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as Grid

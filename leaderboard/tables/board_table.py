@@ -250,7 +250,7 @@ def explain_arrows(num_tests: int) -> str:
 
 
 def describe_units(board: BoardData) -> str:
-    """Return a sentence on the units of the columns that are not the paper's, "" where there are none."""
+    """Return a sentence on the units of the columns that are not the paper's, or ""."""
     titles: dict[str, list[str]] = {}
     for column in board.shown:
         if column.name not in PAPER_BY_NAME:

@@ -17,7 +17,7 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **description
         plans: of one power and level.
         power: of the test.
         level: likewise.
-        description: dataset, protocol and metric of the rows; none where the effect was assumed as a whole.
+        description: dataset, protocol and metric of the rows; empty if the whole effect was assumed.
     """
     named, ranged = bool(description), any(plan.between for plan in plans)
     records = list(map(_record, plans))
@@ -73,7 +73,7 @@ def _seeds(seeds: int | None) -> str:
 def _record(plan: Plan) -> dict[str, Any]:
     """Return a plan; `seeds` is None for more than 1,000, as are those at the ends of the interval.
 
-    What it does not have is left out: rows where the effect was assumed, the interval where a part of it was.
+    Rows are left out if the effect was assumed, the interval if a part of it was.
     """
     effect, record = plan.effect, dict[str, Any]()
     if plan.row is not None and plan.reference is not None:

@@ -6,7 +6,7 @@ position, scale, rotation, colours, clutter and noise are random.
 
 Each picture is a mixture: up to 59 % of its outline are another shape's, in three of five cases one of the same family,
 and up to 59 % of its fill another fill's. In 28 % of the pictures the other one prevails in at least one of the two, so
-about 72 % is what a perfect classifier reaches, and a small network gets close to it within minutes.
+a perfect classifier reaches about 72 %, and a small network gets close to it within minutes.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -51,7 +51,7 @@ def list_images(section: SourceSection) -> Listing:
     """Find the images of a dataset.
 
     Raises:
-        GoneError: there is no folder, no manifest, or none of the manifest's images.
+        GoneError: the folder, the manifest, or all of the manifest's images are missing.
         UserError: an empty class folder, a folder where an image is expected, a folder that may not be read, or a
             mistake in the manifest.
     """

@@ -27,7 +27,7 @@ class Photograph:
 
 @dataclass(frozen=True)
 class Listing:
-    """All images of a dataset, sorted by name, how many files of each kind are none, and links not followed.
+    """All images of a dataset, sorted by name, the number of other files of each kind, and links not followed.
 
     `read` returns the bytes of an image that is no file below the root.
     """

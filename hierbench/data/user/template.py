@@ -64,7 +64,7 @@ def write_recipe(request: Asked, progress: Callable[[float], None], announce: Ca
     Args:
         request: the dataset to describe, and the file to write.
         progress: called with the share of the images that are read.
-        announce: called with what a user should know about the images.
+        announce: called with notes on the images.
 
     Raises:
         UserError: the file is there already; an image is unreadable; or images, tree and name do not fit, see

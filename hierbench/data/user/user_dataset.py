@@ -171,7 +171,7 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
 def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) -> Prepared | None:
     """Return a user's prepared dataset if it fits the file; None, with the reason, if it has to be prepared again.
 
-    Where images or tree are gone, what was prepared from them is used, with a line that says so.
+    If images or tree are gone, the prepared data is used, with a line that says so.
 
     Raises:
         UserError: a mistake in the listing; or images or tree are gone, and the prepared form is of another section.
@@ -230,7 +230,7 @@ def read_tree(tree: str) -> tuple[Paths, str]:
     """Return the paths of a tree, given by its file or, for a shipped one, by name; and how it was read.
 
     Raises:
-        UserError: there is no such tree, or it is none; the error names the line or the node.
+        UserError: there is no such tree, or it is not a tree; the error names the line or the node.
     """
     text = tree_text(tree)
     if "/" not in tree:

@@ -131,7 +131,7 @@ def readable(name: str, limit: int = 28) -> str:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw and write in the project's style, whatever the user's matplotlibrc says."""
+    """Draw and write in the project's style, independent of the user's matplotlibrc."""
     with matplotlib.style.context(STYLE, after_reset=True), warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes, without a warning per letter.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

@@ -153,7 +153,7 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
     """Return a box per label [L, 4], after moving the labels in turn as long as one finds a better place.
 
     Args:
-        points: [L, 2], what is labelled.
+        points: [L, 2] to be labelled.
         sizes: [L, 2], width and height of the labels.
         obstacles: [O, 4], boxes that labels avoid: markers and whiskers.
         bounds: [4], the available room.

@@ -42,7 +42,7 @@ def find_library(backbone: str) -> tuple[ModuleType, str] | None:
 def resolve_model(recipe: Recipe) -> Recipe:
     """Return the recipe with the input size, mean and standard deviation that it leaves to the backbone's library.
 
-    Crops and flips that do not apply are left out, and weights on purpose at random are none, so that equal trainings
+    Crops and flips that do not apply are left out, and random weights are "none", so that equal trainings
     have one id.
 
     Raises:

@@ -32,8 +32,8 @@ class SiteTable:
         dataset: as the folder names it.
         folder: with `<dataset>.json`.
         records: the folder of its records.
-        board: what follows from the records that verification did not reject; without rows where nothing does.
-        report: what verification says, without the paths of this machine.
+        board: of the records that verification did not reject; without rows if all are rejected.
+        report: of verification, without the paths of this machine.
         trouble: why the board has no rows, "" where it has.
     """
 
@@ -55,7 +55,7 @@ class SiteTable:
         return {run.id: run for run in self.report.runs}
 
     def counts(self) -> dict[str, int]:
-        """Return how many runs have each verdict, none left out but the zeros."""
+        """Return the number of runs per verdict, without zeros."""
         return {verdict: number for verdict, number in self.report.counts().items() if number}
 
     def row_verdict(self, row: Row) -> str:

@@ -25,7 +25,7 @@ class About:
     Attributes:
         title, source, version: as declared, "" where they are not plain strings.
         doc: the docstrings of the file and the class, with the method's formula.
-        base: what it re-ranks, "" for a method that trains.
+        base: the method that it re-ranks, "" for a method that trains.
         hyperparameters: in the order of the file.
     """
 
@@ -44,8 +44,8 @@ class MethodPage:
 
     Attributes:
         name, code: as the specs of its runs say.
-        title: of its rows, or what its file declares.
-        text: its file, "" where none with this digest is here.
+        title: of its rows, or declared in its file.
+        text: its file, "" without a file of this digest.
         file: its path in the folder of the tables, "" for a file of this project.
         cells: (table, row, folder of the table's page) of its rows.
     """
@@ -88,7 +88,7 @@ class Methods:
 
 
 def about_method(source: str, name: str) -> About:
-    """Return the declarations of a method's class in its file; none where the file is not Python."""
+    """Return the declarations of a method's class in its file; {} if the file is not Python."""
     try:
         tree = ast.parse(source)
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]

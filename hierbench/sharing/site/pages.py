@@ -79,7 +79,7 @@ class Writer:
     """Writes the files of a site below a folder.
 
     Attributes:
-        files: what was written, relative to the folder.
+        files: written, relative to the folder.
     """
 
     def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
@@ -112,7 +112,7 @@ class TablePage:
 
     Attributes:
         folder: of its files, relative to the site's root.
-        picture: name of its picture, "" where none can be drawn.
+        picture: name of its picture, "" if it cannot be drawn.
         best: of each column, see `best_rows`.
     """
 
@@ -161,7 +161,7 @@ class TablePage:
         return None
 
     def _draw(self) -> str:
-        """Draw the picture, as far as the records give it; none of a table with very many rows."""
+        """Draw the picture if the records suffice and the table does not have very many rows."""
         name = f"{PICTURE}.svg"
         if 0 < len(self.table.board.rows) <= MOST_DRAWN:
             with suppress(UserError):

@@ -64,7 +64,7 @@ def _check_targets(group: Sequence[RunCheck]) -> None:
 def _check_shipped(check: RunCheck) -> None:
     """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that.
 
-    Where none ships, or it is of a part of the data, nothing outside the folder vouches for them, and a note says so.
+    If no digest ships, or the run is of a part of the data, they cannot be compared, and a note says so.
     """
     evaluation = None if check.record.spec is None else check.record.spec.evaluation
     order = evaluation.drop_order if evaluation is not None and evaluation.drop_last else ""

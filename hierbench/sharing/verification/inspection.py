@@ -44,7 +44,7 @@ def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: 
     Args:
         root: the folder.
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
-        dataset: only runs that say they are of it; None for all, and for what says nothing.
+        dataset: only runs of it; None for all, also those that name no dataset.
         metrics: names of the metrics beyond the paper's that are compared where they are kept; None for all.
     """
     records = read_records(root, dataset=dataset, received=True)

@@ -178,7 +178,7 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
 def _check_runs(board: Board, finding: Finding, *, published: bool) -> None:
     """Reject a table that leaves out a finished run of its rows, below their last seed.
 
-    A published one has all the finished runs that are beside it, and none that is planned and not finished.
+    A published one has all the finished runs that are beside it, and no unfinished ones.
     """
     shown = {run_id for row in board.rows for run_id in row.runs}
     run_ids = set(board.records.with_bases(shown))
@@ -274,7 +274,7 @@ def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, publ
 
 
 def _compare_rows(given_table: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
-    """Reject a .json whose values are not those of the records, with the columns that it names."""
+    """Reject a .json whose values differ from those of the records, in the columns that it names."""
     for name in sorted((given_table.keys() | made.keys()) - {"rows", "columns"}):
         if given_table.get(name) != made.get(name):
             finding.reject(f"{name} is {given_table.get(name)!r}, the records give {made.get(name)!r}")
@@ -298,7 +298,7 @@ def _without(content: Any, names: Collection[str]) -> Any:
 
 
 def _difference(given_value: Any, made: Any, place: str = "") -> str:
-    """Return the first place where two values differ, "" if none."""
+    """Return the first place where two values differ, or ""."""
     if isinstance(given_value, dict) and isinstance(made, dict):
         for name in sorted(given_value.keys() | made.keys()):
             if difference := _difference(given_value.get(name), made.get(name), f"{place} {name}".strip()):

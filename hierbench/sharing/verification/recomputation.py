@@ -84,7 +84,7 @@ def recompute(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks
     """Compute a run's metrics from its predictions, and compare; the verdict is "recomputed" if they agree.
 
     Returns:
-        what they were computed from, None where there is nothing.
+        their source, or None.
     """
     try:
         ranks = _ranked(check, tree, known_targets)

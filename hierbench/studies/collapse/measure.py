@@ -76,7 +76,7 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
 
 
 def measured_before(run: Run, epoch: int) -> Measured | None:
-    """Return the measurements of a snapshot, None if there are none, or of another version, or the file is damaged."""
+    """Return the measurements of a snapshot, or None if they are missing, damaged or of another version."""
     try:
         measured: Measured = read_json_object(measured_file(run, epoch))
     except (OSError, ValueError):

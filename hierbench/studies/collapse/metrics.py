@@ -2,7 +2,7 @@
 
 Shapes: B batch, N examples, K classes, D features.
 
-Two frames are what vectors collapse to. On a simplex ETF all pairs of classes have the cosine -1 / (K - 1), and the
+Vectors collapse to one of two frames. On a simplex ETF all pairs of classes have the cosine -1 / (K - 1), and the
 class means are taken relative to the mean of all features. On a hierarchy-aware frame the pairs have the cosines S of
 the mapping, and the class means are taken as they are.
 

@@ -31,7 +31,7 @@ class Predictions:
 
     Attributes:
         where: the file's name, which begins errors.
-        scores: [N, K], larger = ranked earlier; or [N, k] of the ranked classes, None where the file has none.
+        scores: [N, K], larger = ranked earlier; or [N, k] of the ranked classes; None without scores.
         classes: [N, k] ranked class indices, best first; None where every class has a score.
         targets: [N] class indices, or None.
         ids: names of the N examples, or None.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Report:
     """The results of one file or of several seeds' files, of which the metrics that all have are shown.
 
-    Metrics that are not the paper's have an interval over seeds, none over images.
+    Metrics that are not the paper's have an interval over seeds, but not over images.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Report:
         return f"95% bootstrap interval over images ({self.resamples:,} resamples, seed {self.seed})"
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return per metric its mean and the bounds of its interval, None where there are none."""
+        """Return per metric its mean and the bounds of its interval, or None."""
         lines = []
         for metric in (column.name for column in self.columns):
             if not all(metric in result.metrics for result in self.results):

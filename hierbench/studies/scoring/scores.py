@@ -116,12 +116,12 @@ def write_records(
     results: Sequence[Result],
     origin: Origin,
 ) -> None:
-    """Write the records of a command like runs, none before all are written; one that is there stays as it is.
+    """Write the records of a command like runs, all or nothing; existing ones stay as they are.
 
-    `origin` is what was known when they were scored; the names of the files are added.
+    `origin` has the facts of the scoring; the names of the files are added.
 
     Raises:
-        UserError: what is there is damaged.
+        UserError: an existing record is damaged.
     """
     remove_abandoned(store.root)
     staging = temporary_beside(store.root / "scored")

@@ -226,7 +226,7 @@ def _searches(
 
 
 def winner(search: Search, study: str, runs: int) -> Tuned | None:
-    """Return the best configuration and how sure it is, None if none was completed."""
+    """Return the best configuration and how sure it is, or None if no configuration was completed."""
     results = search.results()
     if not results:
         return None
