@@ -48,7 +48,7 @@ def make_optimizer(model: Classifier, train: TrainSpec) -> torch.optim.Optimizer
 def _by_depth(model: Classifier, group: dict[str, Any], decay: float) -> Iterator[dict[str, Any]]:
     """Divide the backbone's group by layers, each with its factor on the group's rate, in "scale".
 
-    The last layer has the factor 1, as the layers above the backbone; each before it has `decay` times that of the next.
+    The last layer has the factor 1, like all above the backbone; each before it has `decay` times that of the next.
     """
     depth = {id(parameter): away for away, layer in enumerate(reversed(group_layers(model))) for parameter in layer}
     parts = dict[int, list[nn.Parameter]]()
