@@ -253,7 +253,7 @@ class Board(BoardData):
         if not self.records and kind != "tradeoff":
             raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
         if not self.of_runs.rows:
-            raise UserError(f"the board of {self.dataset} has predictions made elsewhere alone, which have no picture")
+            raise UserError(f"the board of {self.dataset} has only predictions made elsewhere, which have no picture")
         # Pictures are found by their names, as methods are.
         figure: Figure = import_module("hierbench.figures.plots.figure_data").draw_board(self, kind, **run)
         return figure

@@ -46,7 +46,7 @@ def open_board(
         options = (("a protocol", place.protocol is not None), ("other metrics", tuple(columns) != PAPER))
         for option, is_given in options:
             if is_given:
-                raise UserError(f"the paper's tables are as printed: {option} can be chosen for runs alone")
+                raise UserError(f"the paper's tables are as printed: {option} is only for runs")
         return Board.paper(dataset, others=apart)
     name = dataset_name(dataset)
     records = read_records(runs_folder(place.runs, name))

@@ -148,7 +148,7 @@ def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor])
 def _check_checkpoint(cls: type[Method]) -> None:
     method, other = built(cls), built(cls, seed=4)
     other.load_state_dict(copy.deepcopy(method.state_dict()))
-    _require_same(cls, method, other, "a loaded checkpoint", "register what is random as a parameter or buffer")
+    _require_same(cls, method, other, "a loaded checkpoint", "register random tensors as parameters or buffers")
 
 
 def _objectives(cls: type[Method], params: BaseModel | None = None) -> Tensor:

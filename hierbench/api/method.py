@@ -157,7 +157,7 @@ def trainable_groups(method: Method) -> dict[str, list[nn.Parameter]]:
         groups[group] = []
         for parameter in members:
             if id(parameter) not in names:
-                raise UserError(f"method {method.name}: group {group} holds what is not a parameter of the method")
+                raise UserError(f"method {method.name}: group {group} has an element that is not its parameter")
             name, other = names[id(parameter)], group_of.setdefault(id(parameter), group)
             if other != group or any(parameter is member for member in groups[group]):
                 where = f"{other} and {group}" if other != group else f"{group} twice"

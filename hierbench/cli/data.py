@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def list_(
     dataset: Annotated[
         str | None,
-        typer.Argument(help="One alone: a name, or your dataset's file.", autocompletion=complete_dataset),
+        typer.Argument(help="Only this dataset: a name, or your dataset's file.", autocompletion=complete_dataset),
     ] = None,
     data_dir: DataOption = Path("data"),
 ) -> Table:
@@ -53,7 +53,7 @@ def list_(
 
 @command("data new birds --images images --tree taxonomy.csv")
 def new(
-    name: Annotated[str, typer.Argument(help="Of the dataset: letters, digits, - and _.")],
+    name: Annotated[str, typer.Argument(help="Name of the dataset: letters, digits, - and _.")],
     tree: Annotated[str, "File of paths or edges, or the name of a tree that comes with hierbench."],
     images: Annotated[
         str,

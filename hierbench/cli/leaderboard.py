@@ -17,7 +17,7 @@ def leaderboard(
     context: typer.Context,
     dataset: DatasetOption,
     place: Place,
-    numbers: Annotated[Literal["runs", "paper", "both"], "Of our runs, of the published table, or of both."] = "runs",
+    numbers: Annotated[Literal["runs", "paper", "both"], "Our runs, the published table, or both."] = "runs",
     metrics: MetricsOption = None,
     publish: Annotated[Path | None, "Folder to publish into, as hierbench publish does."] = None,
 ) -> Table | None:
@@ -50,7 +50,7 @@ def leaderboard(
     from hierbench.leaderboard.request_choice import NoRunsError
 
     if metrics is not None:
-        raise UserError("--numbers both has the paper's metrics: others can be chosen for runs alone")
+        raise UserError("--numbers both has the paper's metrics: other metrics are only for runs")
     published = Board.paper(dataset)
     try:
         board = open_board(dataset, place, apart=False)

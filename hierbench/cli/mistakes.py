@@ -25,7 +25,7 @@ def mistakes(
     request: RequestOption = None,
     names: Annotated[Path | None, "File that maps node names to words, like ImageNet's words.txt."] = None,
     limit: Annotated[
-        int, typer.Option(min=0, max=5000, help="Number of images in the page; 0 leaves the statistics alone.")
+        int, typer.Option(min=0, max=5000, help="Number of images in the page; 0: statistics only.")
     ] = 400,
 ) -> None:
     """Write a page that compares the mistakes of two runs.

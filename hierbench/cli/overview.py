@@ -11,10 +11,10 @@ from hierbench.leaderboard.table import Table
 
 @command("overview boards --paper", table="markdown")
 def overview(
-    folders: Annotated[list[Path] | None, typer.Argument(help="Of published tables, or of runs.")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(help="Folder of published tables, or a runs folder.")] = None,
     *,
-    metric: Annotated[str, "Of differences, ranks and agreement; claims have theirs."] = "mistake_severity",
-    paper: Annotated[bool, typer.Option("--paper", help="With the tables that the paper printed.")] = False,
+    metric: Annotated[str, "Metric of differences, ranks and agreement; claims have their own."] = "mistake_severity",
+    paper: Annotated[bool, typer.Option("--paper", help="Add the tables that the paper printed.")] = False,
     picture: Annotated[Path | None, "Draw the differences into this file too: SVG, PDF or PNG."] = None,
 ) -> Table:
     """Compare tables with each other: differences, ranks, claims and agreement."""

@@ -19,15 +19,15 @@ LOWEST = 0.0001  # level: that of 500 comparisons
 @command("power haframe:type-II hafeature:type-I --dataset cifar100 --numbers paper", table="markdown")
 def power(
     rows: Annotated[
-        list[str] | None, typer.Argument(metavar="A B", help="METHOD[:TYPE] twice; without a type, of each type.")
+        list[str] | None, typer.Argument(metavar="A B", help="Two rows, METHOD[:TYPE] each; without a type, all types.")
     ] = None,
-    dataset: Annotated[str | None, dataset_option("Of the rows; not needed with --difference and --deviation.")] = None,
+    dataset: Annotated[str | None, dataset_option("Of the rows; not needed with --difference, --deviation.")] = None,
     metric: Annotated[str | None, "Metric of the rows; by default mistake_severity."] = None,
     target: Annotated[float, typer.Option("--power", help="Chance of finding the difference.")] = 0.8,
-    level: Annotated[float, "Of the two-sided test."] = 0.05,
+    level: Annotated[float, "Level of the two-sided test."] = 0.05,
     difference: Annotated[float | None, "Plan for this difference; by default that of the rows."] = None,
     deviation: Annotated[
-        float | None, "Plan for this one over seeds, of the paired differences (or of each row)."
+        float | None, "Standard deviation over seeds, of the paired differences (or of each row)."
     ] = None,
     unpaired: Annotated[bool, "Plan for rows that share no seeds."] = False,
     numbers: NumbersOption = "runs",

@@ -13,10 +13,10 @@ from hierbench.config.options import DatasetOption, Place
 @command("publish --dataset shapes --output boards")
 def publish(
     dataset: DatasetOption,
-    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Of publications; replaced as a whole.")],
+    output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of publications; replaced as a whole.")],
     place: Place,
     metrics: MetricsOption = None,
-    update: Annotated[bool, "Replace the publication that is there by its runs and these."] = False,
+    update: Annotated[bool, "Add these runs to an existing publication."] = False,
 ) -> None:
     """Publish a table with the evidence behind it.
 

@@ -40,13 +40,13 @@ def reproduce(
     board: Annotated[
         Path, typer.Argument(metavar="BOARD", help="A published table, FOLDER/DATASET, or a runs folder.")
     ],
-    row: Annotated[str, typer.Argument(metavar="ROW[:METRIC]", help="METHOD[:TYPE], without a type each that it has.")],
+    row: Annotated[str, typer.Argument(metavar="ROW[:METRIC]", help="METHOD[:TYPE]; without a type, all types.")],
     dataset: Annotated[
-        str | None, dataset_option("Of the row, or the file of yours; not needed if there is one.")
+        str | None, dataset_option("Dataset of the row, or your dataset's file; not needed if there is only one.")
     ] = None,
     protocol: ProtocolOfRuns = None,
     request: RequestOption = None,
-    run: Annotated[bool, "Carry the command out, and compare."] = False,
+    run: Annotated[bool, "Run the command, and compare."] = False,
     runs: Annotated[Path | None, "Folder of the new runs; by default one that is removed if all agree."] = None,
     data_dir: DataOption = Path("data"),
     source: Annotated[Path | None, "Your copy of the dataset, read if it is not prepared yet."] = None,
@@ -66,7 +66,7 @@ def reproduce(
         device != "auto"
     )
     if given_options and not run:
-        raise UserError(f"{given_options[0]} is for --run, which carries the command out")
+        raise UserError(f"{given_options[0]} is for --run, which runs the command")
     from hierbench.studies.reproduction import find_rows
     from hierbench.studies.retraining import repeat
 

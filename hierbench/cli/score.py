@@ -21,8 +21,8 @@ def score(
     ] = None,
     tree: Annotated[str | None, "File of a tree, or the name of a shipped one; nothing is recorded."] = None,
     targets: Annotated[Path | None, "File of the targets; by default those of the predictions or the dataset."] = None,
-    name: Annotated[str | None, "Of the row; by default what the files' names share."] = None,
-    distance: Annotated[Literal["height", "depth"] | None, "For --tree; by default height."] = None,
+    name: Annotated[str | None, "Name of the row; by default the common part of the file names."] = None,
+    distance: Annotated[Literal["height", "depth"] | None, "Distance, for --tree; by default height."] = None,
     resamples: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples of one file, 100 or more; 0: no interval.")
     ] = 1000,

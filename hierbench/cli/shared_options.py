@@ -35,7 +35,7 @@ MetricsOption = Annotated[
         autocompletion=complete_metrics,
     ),
 ]
-NumbersOption = Annotated[Literal["runs", "paper"], "Those of our runs, or of the published table."]
+NumbersOption = Annotated[Literal["runs", "paper"], "Numbers of our runs, or of the published table."]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hierbench.utils.text import counted
 def build(
     folder: Annotated[Path, typer.Argument(help="Folder of published tables.")],
     output: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Of the site; one that this command made is replaced.")
+        Path, typer.Option(metavar="FOLDER", help="Folder of the site; a site that this command made is replaced.")
     ],
     title: Annotated[str, "Title of the site."] = "Hierarchy-aware classification",
     data_dir: DataOption = Path("data"),

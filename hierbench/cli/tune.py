@@ -24,8 +24,8 @@ def tune(
     trials: Annotated[
         int | None, typer.Option(min=1, help="Number of TPE's configurations; by default the recipe's or the grid's.")
     ] = None,
-    storage: Annotated[str | None, "Database for the trials; by default a SQLite file in the runs folder."] = None,
-    output: Annotated[Path | None, "File for the best; by default tuned/DATASET.toml in the runs folder."] = None,
+    storage: Annotated[str | None, "Database of the trials; by default a SQLite file in the runs folder."] = None,
+    output: Annotated[Path | None, "File for the result; by default tuned/DATASET.toml in the runs folder."] = None,
 ) -> Shown:
     """Search hyperparameters on the validation set, for run --tuned."""
     from hierbench.studies.tuning.tuning_study import tune as search

@@ -18,7 +18,7 @@ def verify(
     ],
     data_dir: DataOption = Path("data"),
     retrain: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Train so many runs of each folder again, drawn at random.")
+        int, typer.Option(min=0, max=10_000, help="Number of runs of each folder to train again, drawn at random.")
     ] = 0,
     device: DeviceOption = "auto",
     weights: WeightsOption = None,

@@ -27,7 +27,7 @@ DatasetOption = Annotated[
     str,
     typer.Option(
         "--dataset",
-        help="See: hierbench data list; or the file of yours, ./birds.toml.",
+        help="A name of hierbench data list, or your dataset's file, ./birds.toml.",
         autocompletion=complete_dataset,
     ),
 ]

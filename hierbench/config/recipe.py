@@ -61,7 +61,7 @@ class Recipe(Closed):
         model = content.get("model")
         backbone = model.get("backbone") if isinstance(model, dict) else None
         if isinstance(backbone, str) and FEATURES.fullmatch(backbone) and "augment" in content:
-            raise ValueError(f"section augment is of images; leave it out with {backbone}")
+            raise ValueError(f"section augment is for images; leave it out with {backbone}")
         return content
 
     @model_validator(mode="after")
@@ -76,7 +76,7 @@ class Recipe(Closed):
                 "model.views > 2 are random crops: set augment.pad > 0, or augment.crop = random-resized without pad"
             )
         if self.model.frozen and self.train.layer_decay != 1:
-            raise ValueError("train.layer_decay is of a backbone that is trained; leave it out with model.frozen")
+            raise ValueError("train.layer_decay needs a trained backbone; leave it out with model.frozen")
         short = sorted(Expected.model_fields.keys() - self.expected.model_fields_set - {"image_size"})
         if self.source is None and short:
             raise ValueError(f"key expected.{short[0]} is missing")
@@ -198,7 +198,7 @@ def _take_images(content: dict[str, Any], dataset: str, where: str) -> Recipe | 
     if not is_dataset_file(dataset) or named == content.get("dataset") or not isinstance(named, str):
         return None
     if not is_dataset_file(named):
-        raise UserError(f'{where}: data = {named!r} is not the file of a dataset of yours, as in data = "./birds.toml"')
+        raise UserError(f'{where}: data = {named!r} is not the file of your dataset, as in data = "./birds.toml"')
     if "source" in content:
         raise UserError(f"{where}: data = {named!r} or a section [source], not both")
     file = Path(dataset).parent / named

@@ -59,7 +59,7 @@ class SourceSection(Closed):
             raise ValueError("give images or features" + ", not both" * bool(self.images))
         odd = self.model_fields_set & {"splits", "resize"}
         if self.features and odd:
-            raise ValueError(f"{sorted(odd)[0]} is of images; features come in train, val and test")
+            raise ValueError(f"{sorted(odd)[0]} is for images; features come in train, val and test")
         if self.images and "splits" not in odd:
             raise ValueError("key splits is missing")
         if self.splits.kind == "folders" and self.is_manifest:

@@ -76,11 +76,11 @@ class Model(Closed):
                 raise ValueError(f"{self.backbone} has no backbone that could be trained: set frozen = true")
             for name in ("weights", "wrn_group_input", "type_i_pool", "tokens", "input_size"):
                 if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} is of a backbone, which {self.backbone} has not; leave it out")
+                    raise ValueError(f"{name} needs a backbone; leave it out with {self.backbone}")
         if self.views != 1 and not self.frozen:
             raise ValueError("views needs frozen = true; without it, images are augmented at each step")
         if self.weights == "random" and not self.frozen:
-            raise ValueError("weights = random is for frozen = true; a backbone that is trained has none")
+            raise ValueError("weights = random is for frozen = true; a trained backbone has weights = none")
         return self
 
 
@@ -109,7 +109,7 @@ class Train(Closed):
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:
         if self.optimizer == "adamw" and self.momentum != 0.9:
-            raise ValueError("momentum is of sgd; adamw has PyTorch's betas")
+            raise ValueError("momentum is for sgd; adamw has PyTorch's betas")
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs = {self.warmup_epochs} must be less than epochs = {self.epochs}")
         return self

@@ -136,7 +136,7 @@ def find_features(request: Wanted) -> Features | None:
     try:
         features = Features(folder, read_json_object(folder / "meta.json"))
         if features.meta["content"] != request.content():
-            raise ValueError("meta.json is of other features")
+            raise ValueError("meta.json belongs to other features")
         for split in SPLITS:
             path, size = folder / f"{split}-features.npy", features.meta["files"][split]["bytes"]
             if (actual_size := path.stat().st_size) != size:

@@ -48,7 +48,7 @@ def leave_out_missing(
         write_text(listed, "".join(f"{line}\n" for line in [*absent, *unreadable.values()]))
         raise KeptError(
             f"{problem}; all of them are listed in {listed}; add them, or prepare without them: --allow-missing "
-            "(what was read is kept)"
+            "(images that were read are kept)"
         )
     if empty := [split for split, rows in done.items() if not rows.any()]:
         raise KeptError(f"{problem}; no {empty[0]} images are left")

@@ -98,7 +98,7 @@ def prepare(
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise UserError(f"preparing {name}: {error.filename or error} does not exist or is not a folder") from None
         why = f"{error.filename or ''}: {error.strerror or error}".lstrip(": ")
-        kept = "what was read is kept" if partial.exists() else "nothing was kept"
+        kept = "images that were read are kept" if partial.exists() else "nothing was kept"
         problem = f"the disk is full; {kept} ({why})" if error.errno == errno.ENOSPC else f"{why}; {kept}"
         raise UserError(f"preparing {name} in {target.parent}: {problem}") from None
 

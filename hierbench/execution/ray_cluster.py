@@ -65,7 +65,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driv
     if not any(
         all(n["Resources"].get(words[k], 0) >= v for k, v in resources.items()) for n in ray.nodes() if n["Alive"]
     ):
-        raise UserError(f"no node of the Ray cluster has what a job needs: {resources}")
+        raise UserError(f"no node of the Ray cluster has the resources of a job: {resources}")
     on_driver = NodeAffinitySchedulingStrategy(driver, soft=False)
     progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=on_driver).remote()
     task = ray.remote(_work).options(max_retries=0, **resources)

@@ -74,7 +74,7 @@ def run_plan(
         if job := queue.take(set()):
             queue.end(job, outcome := execute(job, local_setting, throttled(queue.reporter(job), 0.2), queue.note))
             if outcome.state == "failed" and not can_compute(local_setting.device):
-                raise UserError(f"this process can use the GPU no more ({outcome.error}); run the same command again")
+                raise UserError(f"this process can no longer use the GPU ({outcome.error}); run the same command again")
         elif queue.waiting:
             queue.follow()
             time.sleep(POLL)

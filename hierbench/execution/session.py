@@ -56,8 +56,8 @@ class Session:
             raise UserError(f"--seeds must be at least 1, got {self.num_seeds}")
         if self.num_seeds > MOST_SEEDS:
             raise UserError(
-                f"--seeds {self.num_seeds}: it is how many seeds there are, from 0 on, and at most {MOST_SEEDS:,}; was "
-                "one seed meant? --seeds 1 trains seed 0, and a seed cannot be chosen"
+                f"--seeds {self.num_seeds}: this is the number of seeds, at most {MOST_SEEDS:,}, which begin at 0; "
+                "a single seed cannot be chosen"
             )
         self.types = chosen_types(options.types)
 

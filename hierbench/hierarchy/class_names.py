@@ -30,12 +30,12 @@ def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
     if array.dtype.kind in "OUS" and not numbers:
         return _of_texts(array, tree, name)
     if array.dtype.kind not in "iuf" and not numbers:
-        example = f"{array.ravel()[0]} is no class index: " if array.size else ""
+        example = f"{array.ravel()[0]} is not a class index: " if array.size else ""
         raise UserError(f"{name}: {example}neither whole numbers nor names but {array.dtype}")
     if array.dtype.kind == "f":
         is_integer = np.isfinite(array) & (np.trunc(array) == array)
         if not is_integer.all():
-            raise UserError(f"{name}: {array[~is_integer][0]} is no class index")
+            raise UserError(f"{name}: {array[~is_integer][0]} is not a class index")
     outside = (array < 0) | (array >= tree.num_classes)
     if outside.any():
         row = int(np.argwhere(outside)[0][0])
@@ -75,7 +75,7 @@ def in_order_of_tree(scores: NDArray[Any], labels: Sequence[Any], tree: Hierarch
     classes = set(tree.classes)
     for label in labels:
         if isinstance(label, str) and label not in classes and not INTEGER.fullmatch(label):
-            raise UserError(f"{name}: column {label[:80]!r} is no class{suggestion(label, tree)}")
+            raise UserError(f"{name}: column {label[:80]!r} is not a class{suggestion(label, tree)}")
     columns = class_indices(labels, tree, f"{name}: columns")
     count = np.bincount(columns, minlength=tree.num_classes)
     if (count != 1).any():
@@ -96,7 +96,7 @@ def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str) -> IntAr
     if all(INTEGER.fullmatch(text.strip()) for text in set(texts)):
         return class_indices(np.array([int(float(text)) for text in texts]).reshape(values.shape), tree, name)
     row, odd = next((row, text) for row, text in enumerate(texts) if text not in index)
-    raise UserError(f"{name}: {odd[:80]!r} in row {row * len(values) // len(texts)} is no class{suggestion(odd, tree)}")
+    raise UserError(f"{name}: {odd[:80]!r} in row {row * len(values) // len(texts)} is not a class{suggestion(odd, tree)}")
 
 
 def suggestion(name: str, tree: Hierarchy) -> str:

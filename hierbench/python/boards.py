@@ -38,7 +38,7 @@ def board(
         UserError: a ValueError: no runs of the dataset, an unknown name, source, protocol or metric.
     """
     if str(source) == "both":
-        raise UserError('source "both" is of the command, hierbench leaderboard --numbers both; give "runs" or "paper"')
+        raise UserError('source "both" is only for hierbench leaderboard --numbers both; give "runs" or "paper"')
     check_known("source", source, ("runs", "paper"))
     if protocol is not None:
         check_known("protocol", protocol, PROTOCOLS)

@@ -94,7 +94,7 @@ def _class_reference(cls: AnyMethod, runs: Path) -> str:
     try:
         find_method(str(path))
     except BrokenMethodError as error:
-        raise UserError(f"the source of {cls.__name__}, kept in {path}, does not stand alone: {error}") from None
+        raise UserError(f"the source of {cls.__name__}, kept in {path}, is not self-contained: {error}") from None
     return str(path)
 
 

@@ -138,7 +138,7 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(key, item) for item in value]
     if not isinstance(value, str | int | float | None):
-        raise UserError(f"set: {key} = {value!r} is no number, text, list or dict")
+        raise UserError(f"set: {key} = {value!r} is not a number, text, list or dict")
     return value
 
 

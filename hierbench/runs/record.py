@@ -172,7 +172,7 @@ class Record:
         if levels.ndim != 2 or levels.dtype.kind not in "iu" or len(levels) != len(targets) or (levels < 0).any():
             shape = f"{levels.shape} {levels.dtype}"
             raise ValueError(
-                f"predictions of run {self.id[:12]} are damaged: the level-wise ones, {shape}, are no indices of nodes"
+                f"predictions of run {self.id[:12]} are damaged: the level-wise ones, {shape}, are not indices of nodes"
             )
         return np.asarray(levels, dtype=np.int64)
 

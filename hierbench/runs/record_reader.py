@@ -267,7 +267,7 @@ def _problem_of_result(content: Content, split: str) -> str:
         isinstance(pair, list) and len(pair) == 2 and all(_is_metric((name, end)) for end in pair)
         for name, pair in ends.items()
     ):
-        return "its intervals are no pairs of numbers"
+        return "its intervals are not pairs of numbers"
     return ""
 
 

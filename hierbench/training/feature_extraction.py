@@ -75,7 +75,7 @@ def obtain_features(
         except OSError as error:
             why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or error
             raise UserError(
-                f"features cannot be cached in {target.parent}: {why}; what was extracted is kept"
+                f"features cannot be cached in {target.parent}: {why}; extracted features are kept"
             ) from None
         features = find_features(request)
         assert features is not None
@@ -194,7 +194,7 @@ def _extract(request: Wanted, weights: Path | None, device: str, partial: Path, 
                 images = f"{BLOCK} images of {'x'.join(map(str, _image_size(request)))} at a time"
                 raise UserError(
                     f"{request.model.backbone} needs more memory than there is for {images}; set a smaller "
-                    "model.input_size, or let fewer processes use the memory; what was extracted is kept"
+                    "model.input_size, or let fewer processes use the memory; extracted features are kept"
                 ) from None
             raise
     _complete(request, channels, time.monotonic() - start, environment_of_features(extractor.device), partial)

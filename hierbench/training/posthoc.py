@@ -78,7 +78,7 @@ def rescored_chunks(
         rows = slice(start, start + CHUNK)
         with torch.inference_mode():
             chunk = posthoc.rescore(*(of_base[rows].to(device).double().softmax(dim=1) for of_base in each))
-        check_shape(chunk, tuple(each[0][rows].shape), f"method {posthoc.name}: what rescore returns")
+        check_shape(chunk, tuple(each[0][rows].shape), f"method {posthoc.name}: the result of rescore")
         yield rows, chunk, targets[rows].to(device)
 
 

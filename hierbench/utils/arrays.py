@@ -96,7 +96,7 @@ def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> d
         except Exception as error:  # damaged zip files fail in many ways, and headers ask for more than the memory
             if "allow_pickle" in str(error):
                 raise ValueError("it holds Python objects, a pickle, which is never read; save arrays") from None
-            raise ValueError(f"it is no whole .npz file ({type(error).__name__}: {str(error)[:120]})") from None
+            raise ValueError(f"it is not a complete .npz file ({type(error).__name__}: {str(error)[:120]})") from None
     if packed:
         raise ValueError(f"{packed[0].filename[:80]!r} is compressed; save it with numpy.savez")
     for name, array in arrays.items():

@@ -72,7 +72,7 @@ def refuse_links(root: Path, *parts: str) -> Path:
     for part in parts:
         path = path / part
         if path.is_symlink():
-            raise UserError(f"{path} is a symbolic link, which is not followed; replace it by what it points to")
+            raise UserError(f"{path} is a symbolic link, which is not followed; replace it by its target")
     return path
 
 

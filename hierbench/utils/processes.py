@@ -60,7 +60,7 @@ def starting_children() -> Iterator[None]:
     try:
         yield
     except (EOFError, ConnectionError) as error:
-        raise ChildProcessError("a process of hierbench cannot start; what it says of that is above") from error
+        raise ChildProcessError("a process of hierbench cannot start; its message is above") from error
     finally:
         sys.modules["__main__"] = script
         os.environ.pop("PYTHONSAFEPATH") if safe is None else os.environ.update(PYTHONSAFEPATH=safe)

@@ -24,7 +24,7 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **description
     notes = [
         f"Seeds: of each row, for a power of {100 * power:g}% in a two-sided t-test at level "
         f"{level:g}, without a correction for further comparisons.",
-        "Power: what this whole number of seeds gives.",
+        "Power: of this whole number of seeds.",
         "Deviation: standard deviation over seeds, of the paired differences, or of each row for Welch's test."
         + (" Range: the seeds if the difference is at an end of its 95% interval." if ranged else ""),
     ]

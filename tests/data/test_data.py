@@ -209,7 +209,7 @@ def test_cifar100_from_its_pictures(tmp_path, miniatures):
     [
         (
             lambda folder: (folder / "train/apple").rename(folder / "train/quince"),
-            "train/quince is no class of CIFAR-100",
+            "train/quince is not a class of CIFAR-100",
         ),
         (lambda folder: shutil.rmtree(folder / "test/apple"), "class apple needs 2 images in train/apple"),
         (lambda folder: shutil.copytree(folder / "test", folder / "more/test"), "has test/.* twice"),

@@ -407,7 +407,7 @@ def test_a_disk_that_does_not_take_the_images(tmp_path, inat, miniatures, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", refusing)
-        with pytest.raises(UserError, match=f"{words}; what was read is kept") as error:
+        with pytest.raises(UserError, match=f"{words}; images that were read are kept") as error:
             prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert "\n" not in str(error.value) and prepared.find("inat19", tmp_path / "data") is None
     assert prepare("inat19", tmp_path / "data", archive, offline=offline).meta["splits"]["train"] == 60

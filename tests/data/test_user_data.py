@@ -312,7 +312,7 @@ ROWS = {
     "no label": (lambda rows: [*rows, ["a.jpg", "", "val"]], "row 61: the label is empty"),
     "many cells": (
         lambda rows: [*rows, ["a", "b", "val", ""]],
-        "no CSV file in UTF-8 (Error tokenizing data. C error: E",
+        "not a CSV file in UTF-8 (Error tokenizing data. C error: E",
     ),
     "a quote": (lambda rows: [*rows, ["a.jpg", "b", 'val"']], "row 61: unknown split 'val\"'"),
     "nothing": (lambda rows: [], "lists no images"),
@@ -346,7 +346,7 @@ def test_a_manifest_without_its_columns(birds):
     with pytest.raises(UserError, match="needs a manifest"):
         open_source(load_recipe(write_file(birds, splits='"column"')))
     (birds / "list.parquet").write_bytes(b"PAR1 no table")
-    with pytest.raises(UserError, match="is no Parquet file"):
+    with pytest.raises(UserError, match="is not a Parquet file"):
         open_source(load_recipe(write_file(birds, images="list.parquet")))
 
 
@@ -357,10 +357,10 @@ def test_what_is_ignored_and_unequal_is_said(cli, birds):
         (birds / f"images/wren/{i}.jpg").unlink()
     write_file(birds, change=("image_size = [16, 24]", "image_size = [16, 24]\ntrain = 7"))
     done = cli(birds, "data", "prepare", "./birds.toml").ok()
-    assert "3 files that are no images are ignored: .txt (2), .md (1)" in done.err
+    assert "3 files that are not images are ignored: .txt (2), .md (1)" in done.err
     assert "images per class: from 2 (wren) to 10 (barn owl), ratio 5; see train.sampling" in done.err
     assert "note: 1 class has too few images for val: wren" in done.err
-    assert "[expected] in the file differs from what is there: train 36 instead of 7" in done.err
+    assert "[expected] in the file differs from the data: train 36 instead of 7" in done.err
 
 
 def test_data_new(cli, birds):
@@ -552,7 +552,7 @@ def test_a_second_recipe_of_the_same_images(cli, birds):
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ('data = "cifar100"', "data = 'cifar100' is not the file of a dataset of yours"),
+        ('data = "cifar100"', "data = 'cifar100' is not the file of your dataset"),
         ('data = "./none.toml"', "no file"),
         ('data = "./birds-two.toml"', "names itself"),
         ('data = "./birds.toml"\n[source]\nimages = "x"', "or a section \\[source\\], not both"),

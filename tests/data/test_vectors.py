@@ -169,7 +169,7 @@ def test_what_is_wrong_is_said_in_one_line(arrays, tmp_path, name):
     [
         ({"tree": "t"}, "give images or features"),
         ({"tree": "t", "images": "a", "features": "b"}, "not both"),
-        ({"tree": "t", "features": "a", "splits": "column"}, "splits is of images"),
+        ({"tree": "t", "features": "a", "splits": "column"}, "splits is for images"),
         ({"tree": "t", "images": "a"}, "key splits is missing"),
     ],
 )
@@ -183,9 +183,9 @@ def test_a_section_names_images_or_features(section, message):
     [
         ("model.backbone=resnet50", "key augment is missing"),
         ("model.frozen=false", "features-128 has no backbone that could be trained"),
-        ("model.weights=random", "weights is of a backbone"),
-        ("model.input_size=[8,8]", "input_size is of a backbone"),
-        ("augment.pad=2", "section augment is of images"),
+        ("model.weights=random", "weights needs a backbone"),
+        ("model.input_size=[8,8]", "input_size needs a backbone"),
+        ("augment.pad=2", "section augment is for images"),
     ],
 )
 def test_what_is_of_images_is_refused_on_features(override, message):

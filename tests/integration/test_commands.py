@@ -137,7 +137,7 @@ SHAPES = "run --dataset shapes"
         ],
         f"{SHAPES} --seeds 0": ["--seeds must be at least 1"],
         f"{SHAPES} --seeds two": ["Invalid value for '--seeds'", "valid integer"],
-        f"{SHAPES} --seeds 20231123": ["at most 1,000; was one seed meant? --seeds 1 trains seed 0"],
+        f"{SHAPES} --seeds 20231123": ["at most 1,000, which begin at 0; a single seed cannot be chosen"],
         f"{SHAPES} --set model.backbone=wrn11-1": ["depth 6 n + 4"],
         f"{SHAPES} --device mps": ["--device mps: this machine"],
         "run": ["Missing option '--dataset'"],

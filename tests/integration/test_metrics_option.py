@@ -151,7 +151,7 @@ def test_without_the_option_nothing_changes(cli, folder, without_torch):
         (["--metrics", "hierdist@49"], "the tree has 48 classes"),
         (["--metrics", "ece,+fpa"], "put + before all names"),
         (["--metrics", ""], "give names separated by commas"),
-        (["--metrics", "ece", "--numbers", "both"], "for runs alone"),
+        (["--metrics", "ece", "--numbers", "both"], "only for runs"),
     ],
 )
 def test_a_mistake_is_one_line(cli, folder, arguments, part):

@@ -60,7 +60,7 @@ def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
         (["curves", "--dataset", "fgvc"], "no runs of fgvc"),
         (["curves", "--dataset", "shapes", "--protocol", "authors"], "no runs of shapes under protocol authors"),
         (["curves", "--dataset", "shapes", "--numbers", "paper"], "--numbers paper is for tradeoff"),
-        (["tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--protocol", "paper"], "chosen for runs alone"),
+        (["tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--protocol", "paper"], "is only for runs"),
         (["curves", "--dataset", "shapes", "--seed", "1"], "--seed is for confusion"),
         (["confusion", "--dataset", "shapes"], "shapes matches 3 runs: ce type-I seed 0 ("),
         (["confusion", "--dataset", "shapes", "--method", "flaming"], "there are ce:type-I:0, ce:type-I:1, "),

@@ -233,7 +233,7 @@ MISTAKES = {
     "seeds is a whole number, got [0, 1]": lambda: hierbench.run("ce", "shapes", seeds=[0, 1]),
     "unknown device 'gpu'": lambda: hierbench.run("ce", "shapes", device="gpu"),
     "train.epoch": lambda: hierbench.run("ce", "shapes", set={"train.epoch": 3}),
-    "is no number, text": lambda: hierbench.run("ce", "shapes", set={"train.epochs": object()}),
+    "is not a number, text": lambda: hierbench.run("ce", "shapes", set={"train.epochs": object()}),
     "unknown metric": lambda: hierbench.run("ce", "shapes", metrics="hf"),
     "unknown type 'III'": lambda: hierbench.run("ce", "shapes", types="III"),
     "protocol": lambda: hierbench.run("ce", "shapes", protocol="ours"),
@@ -242,13 +242,13 @@ MISTAKES = {
     "give either a dataset, whose leaderboard gets a row, or a tree": lambda: hierbench.score([[1.0]], [0]),
     "scores are 1 x 3": lambda: hierbench.score([[1.0, 2.0, 3.0]], [0], "cifar100"),
     "scores must be [N, 100]": lambda: hierbench.score([1.0, 2.0], [0, 1], "cifar100"),
-    "'pears' in row 0 is no class": lambda: hierbench.score(np.ones((1, 100)), ["pears"], "cifar100"),
+    "'pears' in row 0 is not a class": lambda: hierbench.score(np.ones((1, 100)), ["pears"], "cifar100"),
     "targets of a file": lambda: hierbench.score("some.npz", [0], "cifar100"),
     "resamples must be at least 0, got -1": lambda: hierbench.score(ONES, [0], "cifar100", resamples=-1),
     "resamples must be 0, or from 100 to 1,000,000, got 1": lambda: hierbench.score(ONES, [0], "cifar100", resamples=1),
     "seed must be at least 0, got -1": lambda: hierbench.score(ONES, [0], "cifar100", seed=-1),
     "seed is a whole number, got 0.5": lambda: hierbench.score(ONES, [0], "cifar100", seed=0.5),
-    "scores: column 'c0' is no class": lambda: hierbench.score(
+    "scores: column 'c0' is not a class": lambda: hierbench.score(
         pd.DataFrame(ONES).add_prefix("c"), [0], "cifar100", resamples=0
     ),
     "tree none.csv: No such file": lambda: hierbench.score(ONES, [0], "none.csv"),

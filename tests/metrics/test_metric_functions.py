@@ -145,7 +145,7 @@ def test_whole_numbers_are_indices_whatever_the_type_of_the_column():
 
 
 MISTAKES = {
-    "y_score: column 'lino' is no class of the tree; did you mean 'lion'": lambda: metrics.hops_score(
+    "y_score: column 'lino' is not a class of the tree; did you mean 'lion'": lambda: metrics.hops_score(
         [0], pd.DataFrame([[1.0] * 5], columns=["cat", "lino", "dog", "car", "bus"]), TREE
     ),
     "y_score: class 'bus' has no column": lambda: metrics.hops_score(
@@ -157,7 +157,7 @@ MISTAKES = {
     "no examples": lambda: metrics.hf1_score([], [], TREE),
     "y_true has 2 examples, y_pred 1": lambda: metrics.hf1_score([0, 1], [0], TREE),
     "y_pred must have one class per example": lambda: metrics.top1_score([0], [[0.1, 0.9]], TREE),
-    "y_true: 'lino' in row 1 is no class of the tree; did you mean 'lion'": lambda: metrics.hf1_score(
+    "y_true: 'lino' in row 1 is not a class of the tree; did you mean 'lion'": lambda: metrics.hf1_score(
         ["cat", "lino"], ["cat", "lion"], TREE
     ),
     "y_pred: 5 in row 0 is out of range": lambda: metrics.mistake_severity([0], [5], TREE),
@@ -192,17 +192,17 @@ def test_every_example_in_a_docstring_runs():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (np.array(["2020-01-01"], dtype="datetime64[D]"), "2020-01-01 is no class index: neither whole numbers"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "2020-01-01 is not a class index: neither whole numbers"),
         (np.array([1], dtype="timedelta64[s]"), "neither whole numbers nor names but timedelta64"),
         (np.array([1 + 2j]), "neither whole numbers nor names but complex128"),
-        (np.array([True]), "True is no class index"),
+        (np.array([True]), "True is not a class index"),
         (np.array([], dtype=bool), "neither whole numbers nor names but bool"),
-        ([float("inf")], "inf is no class index"),
-        ([1.0, float("nan")], "nan is no class index"),
+        ([float("inf")], "inf is not a class index"),
+        ([1.0, float("nan")], "nan is not a class index"),
         ([1e300], "1e\\+300 in row 0 is out of range"),
         (np.array([2**64 - 1], dtype=np.uint64), "18446744073709551615 in row 0 is out of range"),
         ([10**30], "is out of range"),
-        ([None], "is no class of the tree"),
+        ([None], "is not a class of the tree"),
     ],
     ids=range(11),
 )

@@ -153,7 +153,7 @@ REFUSED = {
         IMPORTS + CLASS.replace("Mine", "Base"),
         "class Mine(Base):\n    name = 'own'\n    def merit(self, m): return 0",
     ],
-    "does not stand alone": [IMPORTS + CLASS + "    limit = VALUE  # of a name that is gone\n"],
+    "is not self-contained": [IMPORTS + CLASS + "    limit = VALUE  # of a name that is gone\n"],
     "must set name to letters, digits, _ and -, not 'mi.ne'": [IMPORTS + CLASS.replace('"mine"', '"mi.ne"')],
     "must set source": [IMPORTS + CLASS.replace('source = "here"', "")],
     "must set title": [IMPORTS + CLASS.replace('title = "Mine"', "")],
@@ -164,12 +164,12 @@ REFUSED = {
 def test_a_class_that_cannot_stand_alone_is_one_line(problem, notebook, tmp_path):
     notebook.module.VALUE = 1
     module = notebook.run(*REFUSED[problem])
-    if problem == "does not stand alone":
+    if problem == "is not self-contained":
         del module.VALUE
     with pytest.raises(UserError) as error:
         method_options(module.Mine, tmp_path / "runs")
     assert problem in str(error.value) and "\n" not in str(error.value)
-    assert "alone" in problem or not (tmp_path / "runs").exists()
+    assert "self-contained" in problem or not (tmp_path / "runs").exists()
 
 
 def test_a_class_without_source_is_one_line(notebook, tmp_path):

@@ -80,7 +80,7 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.momentum=0.5 train.optimizer=adamw", "momentum is of sgd"),
+        ("train.momentum=0.5 train.optimizer=adamw", "momentum is for sgd"),
         ("train.warmup_epochs=10", "warmup_epochs = 10 must be less than epochs = 10"),
         ("train.optimizer=adam", "train.optimizer = 'adam'"),
         ("train.layer_decay=0", "train.layer_decay = 0"),

@@ -95,7 +95,7 @@ def _pictures(path: Path) -> Source:
             split, name, file = match.groups()
             split = split.lower()
             if name not in index:
-                raise UserError(f"{path}: {split}/{name[:80]} is no class of CIFAR-100")
+                raise UserError(f"{path}: {split}/{name[:80]} is not a class of CIFAR-100")
             if file in readers[split][name]:
                 raise UserError(f"{path} has {split}/{name}/{file[:80]} twice")
             readers[split][name][file] = load

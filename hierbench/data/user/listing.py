@@ -223,7 +223,7 @@ def _table(manifest: Path) -> "pd.DataFrame":
         if separator := next((sep for sep in SEPARATORS if "image" in map(str.strip, header.split(sep))), ""):
             raise UserError(f"{manifest} has no column 'image'; {SEPARATORS[separator]}") from None
         kind = "CSV file in UTF-8" if is_csv else "Parquet file"
-        raise UserError(f"{manifest} is no {kind} ({' '.join(str(error).split())[:200]})") from None
+        raise UserError(f"{manifest} is not a {kind} ({' '.join(str(error).split())[:200]})") from None
 
 
 def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Splits) -> tuple[Divided, list[str]]:

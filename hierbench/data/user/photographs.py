@@ -47,5 +47,5 @@ class Listing:
     def remarks(self) -> list[str]:
         """A line for each kind of file that was ignored or left out."""
         kinds = ", ".join(f"{kind} ({num:,})" for kind, num in self.ignored.most_common(5))
-        remarks = [f"{self.ignored.total():,} files that are no images are ignored: {kinds}"] * bool(self.ignored)
+        remarks = [f"{self.ignored.total():,} files that are not images are ignored: {kinds}"] * bool(self.ignored)
         return remarks + [f"the link {link} is left out: it leads to a folder above it" for link in self.upward]

@@ -201,7 +201,7 @@ def _difference(recipe: Recipe, paths: Paths, labels: dict[str, Any]) -> str:
         for key in Expected.model_fields
         if key in expected.model_fields_set and getattr(sizes, key) != getattr(expected, key)
     ]
-    return f"[expected] in the file differs from what is there: {', '.join(odd)}" if odd else ""
+    return f"[expected] in the file differs from the data: {', '.join(odd)}" if odd else ""
 
 
 def prepared_names(data_dir: Path) -> list[str]:

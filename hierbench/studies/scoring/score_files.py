@@ -89,7 +89,7 @@ def score_files(request: ScoreRequest) -> Report:
             predictions, note = of_dataset(predictions, prepared, SPLIT)
             notes |= {note: None} if note else {}
         elif predictions.targets is None:
-            raise UserError(f"{predictions.where} has no targets: give them, or the dataset that it is of")
+            raise UserError(f"{predictions.where} has no targets: give them, or its dataset")
         else:
             check_same_examples((all_predictions or [predictions])[0], predictions)
         for other in all_predictions:

@@ -66,7 +66,7 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
     if not named:
         return _numbered(frame[others], tree, where) | parts
     if odd := [name for name in others if find_role(name) not in ("labels", "classes")]:
-        raise UserError(f"{where}: column {odd[0]!r} is no class of the tree")
+        raise UserError(f"{where}: column {odd[0]!r} is not a class of the tree")
     targets = {"targets": frame[labels[0]].to_numpy()} if labels else {}
     return {"scores": _numbers(frame[list(tree.classes)], where), **targets, **parts}
 
@@ -158,7 +158,7 @@ def _cells(frame: pd.DataFrame, where: str, *, numeric: bool) -> NDArray[Any]:
     try:
         return np.array(rows, dtype=np.float64)
     except ValueError:
-        raise UserError(f"{where}: a list in column {name!r} holds something that is no number") from None
+        raise UserError(f"{where}: a list in column {name!r} holds something that is not a number") from None
 
 
 def _list(cell: Any) -> Sequence[Any]:
@@ -176,7 +176,7 @@ def _numbers(frame: pd.DataFrame, where: str) -> NDArray[Any]:
             numbers = pd.to_numeric(frame[name], errors="coerce")
             if (odd := np.flatnonzero(numbers.isna().to_numpy())).size:
                 cell = str(frame[name].iloc[odd[0]])[:40]
-                raise UserError(f"{where}: {cell!r} in column {name!r}, row {odd[0]} is no number")
+                raise UserError(f"{where}: {cell!r} in column {name!r}, row {odd[0]} is not a number")
             frame = frame.assign(**{name: numbers})
     return frame.to_numpy()
 
@@ -216,7 +216,7 @@ def _parquet(path: Path) -> pd.DataFrame:
         try:
             table = pyarrow.parquet.ParquetFile(file).read()
         except (pyarrow.ArrowException, OSError) as error:
-            raise ValueError(f"it is no whole .parquet file ({error})") from None
+            raise ValueError(f"it is not a complete .parquet file ({error})") from None
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame
 

@@ -105,7 +105,7 @@ class Tuning(Study):
         notes = [describe(extraction, self.recipe) for extraction in needed.extractions]
         if needed.seconds:
             time = duration(needed.seconds)
-            notes.append(f"At least {time} on this machine ({session.options.device}), less what is cached.")
+            notes.append(f"At least {time} on this machine ({session.options.device}), less for cached configurations.")
         if inputs.missing:
             notes.append(f"Blocked: {inputs.missing}.")
         columns = ["Method", "Type", "Configurations", "Runs of each", "Values"]
