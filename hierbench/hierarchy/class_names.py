@@ -96,7 +96,9 @@ def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str) -> IntAr
     if all(INTEGER.fullmatch(text.strip()) for text in set(texts)):
         return class_indices(np.array([int(float(text)) for text in texts]).reshape(values.shape), tree, name)
     row, odd = next((row, text) for row, text in enumerate(texts) if text not in index)
-    raise UserError(f"{name}: {odd[:80]!r} in row {row * len(values) // len(texts)} is not a class{suggestion(odd, tree)}")
+    raise UserError(
+        f"{name}: {odd[:80]!r} in row {row * len(values) // len(texts)} is not a class{suggestion(odd, tree)}"
+    )
 
 
 def suggestion(name: str, tree: Hierarchy) -> str:

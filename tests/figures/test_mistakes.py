@@ -226,33 +226,6 @@ def test_a_run_by_method_and_by_id(work):
         label("haframe")
 
 
-@pytest.mark.parametrize(
-    ("names", "problem"),
-    [
-        (["ce"], "name two runs"),
-        (["ce", "haframe", "crm"], "name two runs"),
-        (["ce", "haframes"], "unknown run 'haframes'; did you mean 'haframe'"),
-        (["ce", "crm"], "train it with: hierbench run --methods crm --dataset shapes"),
-        (["ce", "hxe:type-I:2"], "no finished run of hxe type-I in"),
-        (["ce", "hxe:type-I"], "train it with: hierbench run --methods hxe --types type-I --dataset shapes"),
-        (["ce", "haframe:type-3"], "unknown type 'type-3'"),
-        (["ce", "haframe:type-II:one"], "METHOD[:TYPE[:SEED]]"),
-        (["ce", "haframe:type-II:0:1"], "METHOD[:TYPE[:SEED]]"),
-        (["ce", "haframe:type-I"], "there are haframe:type-II:0"),
-        (["ce", "ce:type-I:4"], "seed 4 in the newest table of shapes; there are ce:type-I:0"),
-        (["ce", "0123456789"], "no run in"),
-        (["ce", "ce:type-I"], "A and B are the same run"),
-        (["ce", "haframe", "--protocol", "authors"], "no runs of shapes under protocol authors"),
-        (["ce", "haframe", "--dataset", "shape"], "unknown recipe 'shape'"),
-        (["ce", "haframe", "--limit", "-1"], "--limit"),
-        (["ce", "haframe", "--names", "nowhere.txt"], "No such file"),
-        (["ce", "haframe", "--output", "nowhere/page.html"], "--output nowhere/page.html: No such file"),
-    ],
-)
-def test_a_mistake_in_the_command_is_one_line(cli, work, names, problem):
-    refused(cli, work, names, problem)
-
-
 def refused(cli, work, names, problem):
     before = sorted(work.rglob("*"))
     code, out, err = mistakes(cli, work, "--runs", work / "runs", *names)

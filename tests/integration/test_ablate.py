@@ -95,20 +95,3 @@ def test_dry_run(cli, folder, ablated):
     ]  # fmt: skip
     assert [job["state"] for job in jobs] == ["cached"] * 8 + ["train"] * 4
     assert sorted((folder / "runs").iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--dataset", "all"], "--dataset all is for --numbers paper"),
-        (["--dataset", "shapes", "--numbers", "paper"], "unknown ablation of the paper"),
-        (["--dataset", "fgvc", "--numbers", "paper", "--seeds", "3"], "options of training"),
-        (["--dataset", "shapes", "--set", "methods.haframe.alpha=0"], "only between 0 and 1"),
-        (["--dataset", "shapes", "--set", "methods.haframe.alpha=1"], "only between 0 and 1"),
-        (["--dataset", "shapes", "--set", "methods.haframe.alpha=2"], "hyperparameters of haframe"),
-        (["--dataset", "shapes", "--output", "nowhere/table.md"], "--output nowhere/table.md: no such folder"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(cli, tmp_path, arguments, part):
-    assert cli(tmp_path, "ablate", *arguments).one_line(part)
-    assert not list(tmp_path.iterdir())

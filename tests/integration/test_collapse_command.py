@@ -232,25 +232,6 @@ def test_dry_run(command, folder, collapsed):
     assert contents(folder / "runs") == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--dataset", "shape"], "did you mean 'shapes'"),
-        (["--dataset", "shapes", "--every", "0"], "'--every'"),
-        (["--dataset", "shapes", "--seeds", "0"], "'--seeds'"),
-        (["--dataset", "shapes", "--jobs", "0"], "'--jobs'"),
-        (["--dataset", "shapes", "--set", "collapse.deviation=signed"], "collapse.deviation = 'signed'"),
-        (["--dataset", "shapes", "--set", "collapse.form=norm"], "unknown key 'collapse.form'"),
-        (["--dataset", "shapes", "--set", "methods.haframe.alpha=2"], "hyperparameters of haframe"),
-        (["--dataset", "shapes", "--set", "methods.hxe.alpha=0.1"], "hxe does not take part, only haframe, ce"),
-        (["--dataset", "shapes", "--weights", "w.pth"], "--weights: no file w.pth"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(command, tmp_path, arguments, part):
-    command(tmp_path, "collapse", *arguments).one_line(part)
-    assert not list(tmp_path.iterdir())
-
-
 def test_runs_of_other_settings_leave_the_table_as_it_was(command, folder, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs")
     (tmp_path / "data").symlink_to(folder / "data")

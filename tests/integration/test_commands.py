@@ -122,43 +122,6 @@ def test_json(cli, finished, folder):
     assert [row["method"] for row in alone["rows"]] == ["crm"]  # its base runs, and is not shown
 
 
-SHAPES = "run --dataset shapes"
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    {
-        f"{SHAPES} --methods haframes": ["unknown method 'haframes'", "did you mean 'haframe'"],
-        f"{SHAPES} --methods {'x' * 5000}": ["unknown method 'xxx", "known: all, "],
-        f"{SHAPES} --methods ./nowhere.py": ["no method file nowhere.py"],
-        f"{SHAPES} --methods crm --set methods.haframe.gama=1": ["haframe does not take part, only crm, ce; name"],
-        f"{SHAPES} --methods ce --set tune={{grid={{hxe={{alpha=[1]}}}}}}": [
-            "hxe does not take part, only ce; name it"
-        ],
-        f"{SHAPES} --seeds 0": ["--seeds must be at least 1"],
-        f"{SHAPES} --seeds two": ["Invalid value for '--seeds'", "valid integer"],
-        f"{SHAPES} --seeds 20231123": ["at most 1,000, which begin at 0; a single seed cannot be chosen"],
-        f"{SHAPES} --set model.backbone=wrn11-1": ["depth 6 n + 4"],
-        f"{SHAPES} --device mps": ["--device mps: this machine"],
-        "run": ["Missing option '--dataset'"],
-        "leaderboard --dataset fgvc": ["no runs of fgvc", "hierbench run"],
-        "leaderboard --dataset shape": ["unknown recipe 'shape'; did you mean 'shapes'? known: cifar100"],
-        "leaderboard --dataset nosuch --numbers both": ["unknown table", "cifar100, fgvc, inat19"],
-        "data verify cifar100": ["cifar100 is not prepared"],
-        "methods new MyMethod": ["lower-case"],
-        "methods new crm": ["method crm already exists"],
-        "verify nowhere": ["no folder nowhere"],
-        "verify data": ["has no runs"],
-        "ruin": ["No such command 'ruin'"],
-    }.items(),
-    ids=lambda value: str(value)[:60],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(cli, folder, words, parts):
-    before = sorted(path for path in folder.rglob("*") if path.is_file())
-    cli(folder, *words.split()).one_line(*parts)
-    assert sorted(path for path in folder.rglob("*") if path.is_file()) == before
-
-
 def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
     fatal = ("--set", "train.lr.type-I.classifier=1e30", "--runs", tmp_path / "runs")
     done = cli(folder, "run", "--methods", "ce,crm,flamingo", *ONE, *fatal)

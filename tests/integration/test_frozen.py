@@ -85,18 +85,3 @@ def test_a_planned_job_extracts_its_features(cli, tmp_path, where):
     (job,) = json.loads(planned.out)["jobs"]
     assert "extracting 768 features of wrn10-1-s4" in cli(tmp_path, *job["command"][1:]).ok().err
     assert len(caches(tmp_path)) == 1
-
-
-@pytest.mark.parametrize(
-    ("settings", "part"),
-    [
-        (["model.views=3", "augment.pad=0"], "model.views > 2 are random crops"),
-        (["train.layer_decay=0.5"], "layer_decay"),
-        (["model.frozen=false", "model.views=2"], "views needs frozen = true"),
-        (["model.weights=none"], "is frozen and has no weights: set model.weights"),
-        (["model.frozen=false"], "weights = random is for frozen = true"),
-    ],
-)
-def test_what_cannot_be(cli, tmp_path, settings, part):
-    chosen = [word for key in settings for word in ("--set", key)]
-    cli(tmp_path, "run", "--methods", "ce", *SMALL, *chosen).one_line(part)

@@ -108,19 +108,6 @@ def test_jobs_that_cannot_run(cli, plan, tmp_path, where):
     assert cli(tmp_path, "job", job["id"], *where, "--weights", tmp_path / "no.pth").one_line("no file")
 
 
-@pytest.mark.parametrize(
-    ("more", "part"),
-    [
-        (["--dry-run"], "--dry-run writes nothing and --plan-only writes the plan"),
-        (["--jobs", "2"], "--plan-only starts nothing"),
-        (["--executor", "ray"], "--plan-only starts nothing"),
-    ],
-)
-def test_options_that_do_not_go_together(cli, tmp_path, more, part):
-    assert cli(tmp_path, "run", *SMALL, "--plan-only", "--runs", tmp_path / "runs", *more).one_line(part)
-    assert not list(tmp_path.iterdir())
-
-
 START = """
 import multiprocessing
 from hierbench.utils.processes import starting_children

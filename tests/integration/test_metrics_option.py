@@ -143,21 +143,6 @@ def test_without_the_option_nothing_changes(cli, folder, without_torch):
     assert without_torch(*words, "--metrics", "+ece").out == table
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["--metrics", "hf_macr"], "unknown metric 'hf_macr'; did you mean 'hf_macro'?"),
-        (["--metrics", "level_accuracy@4"], "the tree has levels 1 to 3"),
-        (["--metrics", "hierdist@49"], "the tree has 48 classes"),
-        (["--metrics", "ece,+fpa"], "put + before all names"),
-        (["--metrics", ""], "give names separated by commas"),
-        (["--metrics", "ece", "--numbers", "both"], "only for runs"),
-    ],
-)
-def test_a_mistake_is_one_line(cli, folder, arguments, part):
-    assert leaderboard(cli, folder, *arguments).one_line(part)
-
-
 def test_run_checks_names_first_and_prints_the_columns(cli, folder):
     unknown = cli(folder, *[part.replace("epochs=1", "epochs=2") for part in RUN], "--metrics", "level_accuracy@4")
     assert "the tree has levels 1 to 3" in unknown.err and unknown.code == 2 and "train" not in unknown.err

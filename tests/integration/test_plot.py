@@ -51,31 +51,6 @@ def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
     assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["severty", "--dataset", "shapes"], "unknown plot 'severty'; did you mean 'severity'?"),
-        (["severity", "--dataset", "all"], "--dataset all is for similarity"),
-        (["similarity", "--dataset", "inat19"], "hierbench data prepare inat19"),
-        (["curves", "--dataset", "fgvc"], "no runs of fgvc"),
-        (["curves", "--dataset", "shapes", "--protocol", "authors"], "no runs of shapes under protocol authors"),
-        (["curves", "--dataset", "shapes", "--numbers", "paper"], "--numbers paper is for tradeoff"),
-        (["tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--protocol", "paper"], "is only for runs"),
-        (["curves", "--dataset", "shapes", "--seed", "1"], "--seed is for confusion"),
-        (["confusion", "--dataset", "shapes"], "shapes matches 3 runs: ce type-I seed 0 ("),
-        (["confusion", "--dataset", "shapes", "--method", "flaming"], "there are ce:type-I:0, ce:type-I:1, "),
-        (["confusion", "--dataset", "shapes", "--run", "x"], "no run in runs has an id that begins with 'x'"),
-        (["confusion", "--dataset", "shapes", "--run", "x", "--seed", "1"], "leave out --seed"),
-        (["curves", "--dataset", "shapes", "--output", "a.jpg"], "the suffix must be one of .svg, .pdf, .png"),
-        (["curves", "--dataset", "shapes", "--output", "nowhere/a.svg"], "there is no folder nowhere"),
-    ],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(cli, folder, arguments, part):
-    before = sorted(folder.rglob("*"))
-    assert cli(folder, "plot", *arguments).one_line(part)
-    assert sorted(folder.rglob("*")) == before
-
-
 def test_predictions_that_are_gone(cli, folder, tmp_path):
     shutil.copytree(folder / "runs", tmp_path / "runs")
     asked = ("plot", "confusion", "--dataset", "shapes", "--data-dir", folder / "data")

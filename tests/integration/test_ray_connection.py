@@ -132,11 +132,6 @@ def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
     [
         (["--executor", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster at 127.0.0.1:1: Connection refused"]),
         (["--executor", "ray", "--address", "192.0.2.1:1"], ["no Ray cluster at 192.0.2.1:1: "]),  # does not answer
-        (["--executor", "ray", "--address", "ray://head:10001"], ["HOST:PORT of a cluster's head node"]),
-        (["--executor", "ray", "--device", "mps"], ["cpu or cuda"]),
-        (["--executor", "ray", "--jobs", "2"], ["--jobs is for this machine"]),
-        (["--address", "127.0.0.1:1"], ["--address is for --executor ray"]),
-        (["--executor", "slurm"], ["Invalid value for '--executor'"]),
     ],
 )
 def test_a_mistake_is_one_line(cli, tmp_path, monkeypatch, arguments, parts):

@@ -77,21 +77,3 @@ def test_a_failed_job_ends_it(cli, made, tmp_path, monkeypatch):
     assert (
         "are not separated in top1 after 4 seeds" in cli(made, *words, "--max-seeds", "4", "--metric", "top1").ok().out
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("ce ce --max-seeds 9", "two rows are needed, got ce twice"),
-        ("ce crn --max-seeds 9", "did you mean 'crm'"),
-        ("ce:type-3 crm --max-seeds 9", "did you mean 'type-I'"),
-        ("ce crm --max-seeds 2", "looks go from --seeds"),
-        ("ce crm --max-seeds 4 --seeds 5", "got 5 to 4"),
-        ("ce crm --max-seeds 9 --metric ece", "unknown metric"),
-        ("ce crm --max-seeds 9 --types type-I,type-II", "ce: name one row, METHOD:TYPE"),
-        ("ce,crm haframe --max-seeds 9", "ce,crm: name one row"),
-    ],
-)
-def test_mistakes_are_one_line(cli, made, words, said):
-    line = cli(made, "separate", *words.split()[:2], *SEPARATE[3:], *words.split()[2:]).err.splitlines()[-1]
-    assert line.startswith("hierbench: error: ") and said in line

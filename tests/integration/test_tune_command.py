@@ -223,29 +223,3 @@ def test_all_leaves_out_what_cannot_be_tuned_and_says_so(cli, data):
     budgets = re.findall(r"^(\w+) +type-II +(\d+) ", out, re.M)
     trained = {found.name for found in map(find_method, method_names()) if found.trains}
     assert dict(budgets) == dict.fromkeys(trained | {"_coarse_ce"}, "7")  # HiE's coarse network is tuned with them
-
-
-@pytest.mark.parametrize(
-    ("arguments", "part"),
-    [
-        (["tune", "--method", "ce", "--dataset", "shapes"], "ce has no hyperparameters to tune"),
-        (["tune", "--methods", "all,ce", "--dataset", "shapes"], "ce has no hyperparameters to tune"),
-        (["tune", "--method", "crm", "--dataset", "shapes"], "crm has no hyperparameters to tune; it re-ranks ce"),
-        (
-            ["tune", "--methods", "all", "--dataset", "shapes", "--set", "tune.grid.crm.lr.classifier=[1]"],
-            "crm has no hyperparameters to tune",
-        ),
-        (["tune", "--method", "hafram", "--dataset", "shapes"], "did you mean 'haframe'"),
-        (["tune", "--dataset", "shapes", "--trials", "3"], "--trials is for --sampler tpe"),
-        (
-            ["tune", "--dataset", "shapes", "--sampler", "tpe", "--executor", "ray"],
-            "--sampler tpe runs on this machine only",
-        ),
-        (["tune", "--dataset", "shapes", "--executor", "ray", "--jobs", "2"], "--jobs is for this machine"),
-        (["tune", "--dataset", "shapes", "--types", "type-I"], "cannot use type-I"),
-        (["run", "--dataset", "shapes", "--tuned-file", "nowhere.toml"], "nothing in nowhere.toml was tuned"),
-        (["run", "--dataset", "shapes", "--tuned", "--runs", "none"], "nothing in none/tuned/shapes.toml was tuned"),
-    ],
-)
-def test_a_mistake_is_one_line(cli, alone, arguments, part):
-    assert cli(alone[0], *arguments).one_line(part)

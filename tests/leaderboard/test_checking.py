@@ -47,23 +47,6 @@ def test_a_damaged_run_has_no_confusion_matrix(cli, damaged):
     assert done.code == 2 and "is damaged (metrics.json); hierbench run" in done.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("option", "command"),
-    [
-        ("--format", "leaderboard --dataset shapes --publish boards --format csv"),
-        ("--output", "leaderboard --dataset shapes --publish boards --output x.md"),
-        ("--unpaired", "power ce crm --dataset cifar100 --numbers paper --unpaired"),
-        ("--device", "verify runs --device cpu"),
-        ("--weights", "verify runs --weights w.pth"),
-        ("--device", "reproduce runs ce --device cpu"),
-        ("--runs", "reproduce runs ce --runs again"),
-        ("--jobs", "reproduce runs ce --jobs 2"),
-    ],
-)
-def test_an_option_that_would_be_ignored_is_refused(cli, tmp_path, option, command):
-    cli(tmp_path, *command.split()).one_line(f"{option} is for ")
-
-
 def test_what_is_ones_own_is_believed_as_recorded(cli, damaged):
     """A run that is sealed again is another's forgery in one's own folder, which nothing here defends; verify tells."""
     folder, run_id = damaged

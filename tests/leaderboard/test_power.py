@@ -138,28 +138,3 @@ def test_the_command_with_planned_numbers(cli, tmp_path):
     assert (found["power"], found["plans"][0]["seeds"], found["plans"][0]["test"]) == (0.9, expected, "welch")
     none = cli(tmp_path, "power", "--difference", "0", "--deviation", "1", "--format", "csv").ok().out.splitlines()
     assert none == ["test,difference,deviations,effect,n,seeds,reached", "paired,0.0,1.0,0.0,,,"]
-
-
-NUMBERS, PAPER = "--difference 1 --deviation 1", "--dataset cifar100 --numbers paper"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    {
-        "ce crm": "--dataset",
-        "ce --dataset shapes": "two rows",
-        "--difference 1": "--difference and --deviation",
-        f"{NUMBERS} --dataset shapes": "leave out --dataset",
-        "--difference nan --deviation 1": "--difference nan",
-        "--difference 1 --deviation 0": "--deviation 0",
-        f"{NUMBERS} --power nan": "--power nan",
-        f"{NUMBERS} --level 0": "--level 0",
-        f"crm cee {PAPER}": "unknown row 'cee'",
-        f"ce ce {PAPER}": "nothing to compare with ce",
-        f"crm ce {PAPER} --metric topp": "topp",
-        f"ce crm {PAPER} --metric ece": "other metrics",
-        f"ce crm {PAPER} --protocol paper": "a protocol",
-    }.items(),
-)
-def test_mistakes_are_one_line(cli, tmp_path, words, said):
-    cli(tmp_path, "power", *words.split()).one_line(said)
