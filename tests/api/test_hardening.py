@@ -30,7 +30,7 @@ from hierbench.utils.errors import UserError
         ("odd", "PostHoc", 'base = ("ce", 3)', "base must be a method's name, or a tuple of them"),
     ],
 )
-def test_odd_class_attributes_are_named(tmp_path, name, kind, body, message):
+def test_invalid_class_attributes_are_named(tmp_path, name, kind, body, message):
     text = f"from hierbench import {kind}\nclass Odd({kind}):\n    name = title = source = {name!r}\n    {body}\n"
     (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
     with pytest.raises(BrokenMethodError, match=f"^method {name}: .*{message}"):
@@ -50,7 +50,7 @@ def test_odd_class_attributes_are_named(tmp_path, name, kind, body, message):
         ("def f(:", r"SyntaxError: invalid syntax \(odd\.py, line 1\)"),
     ],
 )
-def test_whatever_a_file_raises_is_one_line(tmp_path, monkeypatch, first, reason):
+def test_an_exception_of_a_file_is_one_line(tmp_path, monkeypatch, first, reason):
     """In a process where Ctrl-C is ignored, as it is in a worker: an interrupt can be the file's alone."""
     path = tmp_path / "odd.py"
     last = "from hierbench import Method\nclass Odd(Method): name = title = source = 'odd'\n"

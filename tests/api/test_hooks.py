@@ -140,14 +140,14 @@ class Grouped(Method):
         (lambda m: [m.one], "parameter_groups must return a dict"),
     ],
 )
-def test_groups_that_are_none(given, message, monkeypatch):
+def test_invalid_parameter_groups(given, message, monkeypatch):
     monkeypatch.setattr(Grouped, "given", staticmethod(given))
     with pytest.raises(UserError, match=r"^method grouped: ") as error:
         trainable_groups(Grouped(TREE, 4))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_what_no_group_names_is_the_classifiers(monkeypatch):
+def test_unnamed_parameters_belong_to_the_classifier(monkeypatch):
     monkeypatch.setattr(Grouped, "given", staticmethod(lambda m: {"a": iter([m.two, m.fixed])}))
     method = Grouped(TREE, 4)
     groups = trainable_groups(method)

@@ -152,7 +152,7 @@ def test_row_5_how_many_examples_are_left_out(shapes, name, split, num_dropped):
     assert gone[labels[gone] == last].min() > kept[labels[kept] == last].max(initial=-1)
 
 
-def test_row_5_cifar100_drops_what_its_files_hold_last_and_eight_at_random(shapes):
+def test_row_5_cifar100_drops_the_last_images_of_its_files_and_eight_at_random(shapes):
     labels = np.random.default_rng(0).permutation(np.arange(10_000) % 100)
     specs = [published_spec(shapes, "cifar100", seed=seed) for seed in range(50)]
     assert dropped_rows(specs[0], labels, "test").tolist() == list(range(9984, 10_000))
@@ -233,7 +233,7 @@ def test_row_23_changes_the_crops_alone(shapes):
         assert torch.equal(one[0], two[0])
 
 
-def test_rows_30_and_34_refuse_what_is_not_there(cifar100):
+def test_rows_30_and_34_refuse_missing_levels_and_networks(cifar100):
     cls = find_method("hafeature").cls
     for levels in ([0], [5]):
         with pytest.raises(ValueError, match="must lie in 1 to 4"):
@@ -244,7 +244,7 @@ def test_rows_30_and_34_refuse_what_is_not_there(cifar100):
 
 
 @pytest.mark.parametrize("row", SWITCHES)
-def test_the_page_says_what_is_switched(row):
+def test_the_page_lists_all_switches(row):
     """The table row of docs/protocols.md with the number has the key, except for its dataset-wide prefix."""
     text = (Path(__file__).parents[2] / "docs/protocols.md").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.startswith(f"| {row} |")]

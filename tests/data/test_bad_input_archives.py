@@ -99,7 +99,7 @@ def test_damaged_archives_of_every_sort(targets, tmp_path_factory, data):
 
 
 @given(st.binary(max_size=600), st.integers(0, 7))
-def test_bytes_that_are_no_archive(targets, tmp_path_factory, content, sort):
+def test_bytes_that_are_not_an_archive(targets, tmp_path_factory, content, sort):
     targets.archives(bytes([sort]) + content, tmp_path_factory.mktemp("fuzz"))
 
 
@@ -119,7 +119,7 @@ ODD = [
 
 @pytest.mark.parametrize("member", ODD, ids=lambda member: member.name)
 @pytest.mark.parametrize("compressed", [False, True])
-def test_nothing_is_unpacked_of_an_archive_with_an_odd_member(targets, tmp_path, member, compressed):
+def test_an_archive_with_an_unexpected_member_is_not_unpacked(targets, tmp_path, member, compressed):
     (tmp_path / "given").write_bytes(targets.tar_of([("a", b"1"), (member, b"2")], compressed))
     with pytest.raises(UserError, match="given is not a complete tar archive"):
         unpack(tmp_path / "given", tmp_path / "below/target")
@@ -169,7 +169,7 @@ TARS = {
 
 
 @pytest.mark.parametrize("case", TARS)
-def test_a_tar_that_asks_for_what_none_needs(tmp_path, little_memory, case):
+def test_a_tar_that_needs_too_much_memory(tmp_path, little_memory, case):
     content, message = TARS[case]
     with gzip.open(tmp_path / "given.tar.gz", "wb", 1) as file:
         file.write(content + b"\0" * 2048)
@@ -178,7 +178,7 @@ def test_a_tar_that_asks_for_what_none_needs(tmp_path, little_memory, case):
             read(tmp_path / "given.tar.gz")
 
 
-def test_what_would_fill_the_disk_is_not_unpacked(targets, tmp_path):
+def test_an_archive_larger_than_the_disk_is_not_unpacked(targets, tmp_path):
     with gzip.open(tmp_path / "given", "wb") as file:
         file.write(raw(header("first", 1), b"1") + raw(header("other", 40 << 30)))
     with pytest.raises(UserError, match="it holds more than 8 GiB"):
@@ -246,7 +246,7 @@ ZIPS = {
 
 
 @pytest.mark.parametrize("case", ZIPS)
-def test_a_zip_that_asks_for_what_none_needs(tmp_path, little_memory, case):
+def test_a_zip_that_needs_too_much_memory(tmp_path, little_memory, case):
     (tmp_path / "given.zip").write_bytes(ZIPS[case])
     with pytest.raises(DAMAGED):
         zip_member(zipfile.ZipFile(tmp_path / "given.zip"), "a", 5000)
@@ -304,7 +304,7 @@ def cifar(**changes):
     ],
     ids=range(20),
 )
-def test_a_cifar_file_that_is_none(tmp_path, miniatures, little_memory, content):
+def test_a_file_that_is_not_a_cifar_file(tmp_path, miniatures, little_memory, content):
     source = miniatures.cifar100(tmp_path / "source")
     (source / "cifar-100-python/train").write_bytes(content)
     with pytest.raises(UserError, match=r"train.* (is truncated or damaged|holds a|refers to|has |do not fit)"):
@@ -342,7 +342,7 @@ def npy(descr="'<i8'", shape="(2,)", content=b"\0" * 16, extra=""):
     ],
     ids=range(17),
 )
-def test_arrays_that_promise_what_does_not_follow(tmp_path, little_memory, monkeypatch, content):
+def test_arrays_shorter_than_their_header(tmp_path, little_memory, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "given.npy").write_bytes(content)
     with zipfile.ZipFile(tmp_path / "given.npz", "w") as file:
@@ -406,6 +406,6 @@ IMAGES = {f"side {side}": png(side, side) for side in (9500, 12_000, 30_000, 0x7
 
 
 @pytest.mark.parametrize("case", IMAGES)
-def test_an_image_that_is_none(little_memory, case):
+def test_a_file_that_is_not_an_image(little_memory, case):
     with pytest.raises(UnreadableImageError, match=r"image x cannot be read \(.+\)"):
         decode(IMAGES[case], "x", SIZE)

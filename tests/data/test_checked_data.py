@@ -93,7 +93,7 @@ def test_labels_and_classes_count_as_images_do(dataset):
         data.check(dataset)
 
 
-def test_what_is_changed_during_training_fails_the_job(dataset, tmp_path):
+def test_data_changed_during_training_fails_the_job(dataset, tmp_path):
     job, setting = job_of(dataset, epochs=2), Setting(tmp_path / "runs", tmp_path / "data")
     changed = []
 

@@ -151,7 +151,7 @@ def test_a_truncated_zip_and_a_missing_one(tmp_path, miniatures):
 
 
 @pytest.mark.parametrize("name", ["tiny-imagenet", "cifar100", "fgvc", "grocery"])
-def test_without_a_network_the_error_says_what_to_do(tmp_path, monkeypatch, name):
+def test_without_a_network_the_error_names_alternatives(tmp_path, monkeypatch, name):
     import urllib.request
 
     def no_network(*_, **__):
@@ -341,7 +341,7 @@ def test_a_disk_that_fills_up_while_writing(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("_few_shapes")
-def test_what_a_killed_preparation_left_is_removed(tmp_path):
+def test_files_of_a_killed_preparation_are_removed(tmp_path):
     left = tmp_path / "prepared/.shapes.partial"
     left.mkdir(parents=True)
     (left / "train-images.npy").write_bytes(b"half")

@@ -43,7 +43,7 @@ def own(shapes, tmp_path):
     return find("shapes", tmp_path)
 
 
-def test_what_features_were_extracted_with_is_recorded(shapes, tmp_path):
+def test_the_environment_of_an_extraction_is_recorded(shapes, tmp_path):
     """In their cache, and in the runs that train on them."""
     job = job_of(shapes)
     run = Store(tmp_path).run(job.id)
@@ -214,7 +214,7 @@ def test_two_at_once_extract_once(own, monkeypatch):
     assert [path.name for path in wanted.folder.parent.iterdir()] == [wanted.key]
 
 
-def test_what_cannot_be_cached_leaves_nothing(own, monkeypatch):
+def test_a_failed_extraction_leaves_nothing(own, monkeypatch):
     wanted = Wanted.by_spec(own, job_of(own).spec)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 20, 1 << 20, 1000))

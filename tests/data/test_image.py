@@ -80,7 +80,7 @@ def test_kinds_of_files():
             assert (decode_pixels(content).numpy() == torchvision_pixels(content)).all(), name
 
 
-def test_a_photograph_that_ends_early_is_no_photograph(tmp_path):
+def test_a_truncated_photograph_is_an_error(tmp_path):
     content = photograph(tmp_path / "a.jpg", 200, 150, seed=1).read_bytes()
     for share in (0.1, 0.5, 0.9, 0.99):
         with pytest.raises(UnreadableImageError, match=r"image cut cannot be read \(.+\)"):

@@ -445,7 +445,7 @@ def test_offline_files_are_checked_too(tmp_path, files):
 
 
 @pytest.mark.parametrize(("name", "what"), [("inat19", "82 GB"), ("tieredimagenet-h", "your own copy of ImageNet")])
-def test_what_is_not_downloaded_says_what_to_get(tmp_path, name, what):
+def test_a_dataset_without_download_names_the_archive_to_get(tmp_path, name, what):
     with pytest.raises(UserError, match=f"{what}.*hierbench data prepare {name} --source"):
         prepare(name, tmp_path / "data")
     assert not (tmp_path / "data").exists()
@@ -468,7 +468,7 @@ print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "
 """
 
 
-def test_a_killed_preparation_goes_on_and_ends_the_same(cli, tmp_path, inat, miniatures):
+def test_a_killed_preparation_resumes_and_ends_the_same(cli, tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)

@@ -203,7 +203,7 @@ def test_trees(tmp_path, name, text, paths):
         ("r,a\nr,b\na,c\nx,y\ny,z\nz,x\n", "in a cycle"),
     ],
 )
-def test_edges_that_are_no_tree(tmp_path, text, message):
+def test_edges_that_are_not_a_tree(tmp_path, text, message):
     (tmp_path / "tree.csv").write_text(text)
     with pytest.raises(UserError, match=message):
         read_tree(str(tmp_path / "tree.csv"))
@@ -350,7 +350,7 @@ def test_a_manifest_without_its_columns(birds):
         open_source(load_recipe(write_file(birds, images="list.parquet")))
 
 
-def test_what_is_ignored_and_unequal_is_said(cli, birds):
+def test_ignored_files_and_wrong_sizes_are_reported(cli, birds):
     for name in ("images/wren/notes.txt", "images/readme.md", "images/wren/b.txt", "images/.hidden"):
         (birds / name).write_text("x")
     for i in range(8):

@@ -63,7 +63,7 @@ TAKEN = {  # what is given -> how far from the numbers of the plain file trainin
 
 @pytest.mark.parametrize("kind", ["npz", "npy"])
 @pytest.mark.parametrize("name", TAKEN)
-def test_what_is_taken_is_what_training_sees(arrays, tmp_path, name, kind):
+def test_training_sees_the_given_features(arrays, tmp_path, name, kind):
     change, tolerance = TAKEN[name]
     prepared, spec = made(tmp_path, change(arrays), kind), spec_of(tmp_path)
     split = open_split(prepared, "train", spec, torch.device("cpu"))
@@ -156,7 +156,7 @@ WRONG = {  # what is changed -> the error
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_said_in_one_line(arrays, tmp_path, name):
+def test_a_mistake_in_features_is_one_line(arrays, tmp_path, name):
     change, message = WRONG[name]
     changed = {key: value for key, value in (arrays | change(arrays)).items() if value is not None}
     with pytest.raises(UserError, match=message) as error:
@@ -188,7 +188,7 @@ def test_a_section_names_images_or_features(section, message):
         ("augment.pad=2", "section augment is for images"),
     ],
 )
-def test_what_is_of_images_is_refused_on_features(override, message):
+def test_options_for_images_are_refused_on_features(override, message):
     with pytest.raises(UserError, match=message):
         load_recipe("photos", [override])
 

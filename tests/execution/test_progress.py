@@ -4,7 +4,7 @@ import hierbench.utils.console as progress
 from hierbench.utils.console import Meter, duration
 
 
-def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
+def test_lines_without_a_terminal(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     with Meter("shapes", total=100) as meter:

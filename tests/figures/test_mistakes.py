@@ -256,7 +256,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("damage", "problem"), DAMAGES, ids=[problem[:40] for _, problem in DAMAGES])
-def test_what_is_missing_or_damaged_is_one_line(cli, work, damage, problem):
+def test_missing_or_damaged_files_are_one_line(cli, work, damage, problem):
     damage(work)
     refused(cli, work, ["ce", "haframe"], problem)
 

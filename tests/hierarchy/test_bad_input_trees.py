@@ -48,7 +48,7 @@ def fails_soon(build, message):
     assert time.process_time() - began < 10
 
 
-def test_a_tree_of_absurd_depth_or_width():
+def test_a_tree_that_is_too_deep_or_too_wide():
     deep = 60_000
     chain = [(str(i), str(i + 1)) for i in range(deep)]
     fails_soon(
@@ -76,7 +76,7 @@ def test_a_csv_with_one_endless_row(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "large"])
-def test_what_is_no_file_or_too_large(tmp_path, name):
+def test_a_tree_that_is_not_a_file_or_too_large(tmp_path, name):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     with (tmp_path / "large").open("wb") as file:

@@ -128,7 +128,7 @@ def test_a_name_that_follows_itself_is_a_node_and_its_child():
         ([1, 2], None, "an edge must be a pair"),
     ],
 )
-def test_what_is_no_tree_is_an_error_that_names_the_node(edges, classes, message):
+def test_invalid_trees_are_errors_that_name_the_node(edges, classes, message):
     with pytest.raises(ValueError, match=message):
         Hierarchy.from_edges(edges, classes)
 

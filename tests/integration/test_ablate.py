@@ -35,7 +35,7 @@ def ablated(cli, folder, compared):
     return cli(folder, "ablate", "--dataset", "shapes", *FAST).ok()
 
 
-def test_what_a_comparison_has_trained_is_not_trained_again(folder, compared, ablated):
+def test_runs_of_a_comparison_are_reused(folder, compared, ablated):
     assert compared.items() <= times(folder).items()
     assert "8 jobs, 2 to train, 0 to re-rank, 6 cached" in ablated.err
     assert ablated.err.count("done: ") == 2 and "done: haframe (alpha = 0) type-II seed 1: top-1" in ablated.err
@@ -67,7 +67,7 @@ def test_the_table_holds_the_means_of_the_runs(folder, ablated):
     assert len({run for row in content["rows"] for run in row["runs"]}) == 8
 
 
-def test_the_leaderboard_keeps_to_what_was_compared(cli, folder, ablated):
+def test_the_leaderboard_excludes_variants_of_the_ablation(cli, folder, ablated):
     """The frame without its loss is a variant of the ablation, no method of its own."""
     out = cli(folder, "leaderboard", "--dataset", "shapes", "--format", "json").ok().out
     rows = [(row["type"], row["method"], row["title"]) for row in json.loads(out)["rows"]]

@@ -173,7 +173,7 @@ class Cut:
         return self.function(*arguments)
 
 
-def test_cut_off_while_training_or_measuring_it_goes_on(command, folder, from_nothing):
+def test_an_interrupted_collapse_resumes(command, folder, from_nothing):
     arguments = ("collapse", *ARGUMENTS, "--runs", "cut")
     with pytest.MonkeyPatch.context() as patch:  # at the end of the first job's third epoch
         patch.setattr(training, "validate", Cut(training.validate, 2))

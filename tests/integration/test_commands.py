@@ -206,7 +206,7 @@ def undisturbed(cli, folder):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
-def test_a_killed_run_goes_on_and_ends_the_same(cli, folder, undisturbed, tmp_path, how):
+def test_a_killed_run_resumes_and_ends_the_same(cli, folder, undisturbed, tmp_path, how):
     whole, out = undisturbed
     process = cli.start(folder, *SIX_EPOCHS, "--runs", tmp_path / "killed")
     wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))

@@ -51,7 +51,7 @@ def test_a_file_that_cannot_be_imported(tmp_path):
         find_method(method(tmp_path, "raise MemoryError"))
 
 
-def test_what_a_method_raises_fails_its_checks(tmp_path):
+def test_an_exception_of_a_method_fails_its_checks(tmp_path):
     """Be it what Python ends by: the other checks are carried out all the same."""
     path = method(tmp_path, loss="if not targets.any(): raise SystemExit")
     problems = dict(check_method(find_method(path).cls))
@@ -84,7 +84,7 @@ def test_of_wrong_shapes_there_is_one_failure(cli, tmp_path):
         ("raise SystemExit(0)", "outputs", "SystemExit: 0"),
     ],
 )
-def test_a_run_says_what_is_wrong_and_keeps_little_of_it(tmp_path, shapes, data_dir, loss, scores, reason):
+def test_a_long_error_is_cut_in_the_record(tmp_path, shapes, data_dir, loss, scores, reason):
     path = Path(method(tmp_path, loss=loss))
     path.write_text(path.read_text().replace("return outputs", f"return {scores}"))
     found, setting = find_method(str(path)), Setting(tmp_path / "runs", data_dir, "cpu", 1, 1)

@@ -86,7 +86,7 @@ def test_it_loads_in_silence(browser, page):
     assert {HOSTILE, MARKUP} <= set(names)
 
 
-def test_the_policy_stops_what_is_not_the_page_s_own(browser):
+def test_the_policy_blocks_foreign_content_of_the_page(browser):
     markup = '<img src=data:, onerror="alert(1)"><b style="color:red">x</b>'
     js(browser, "document.body.insertAdjacentHTML('beforeend', arguments[0])", markup)
     tried = browser.execute_async_script(
@@ -110,7 +110,7 @@ def test_images_come_when_they_are_looked_at(browser, chosen):
     assert js(browser, f"{last}.querySelector('img').classList.contains('tiny')")
 
 
-def test_a_card_says_what_is_known_of_its_image(browser, pair, chosen):
+def test_a_card_shows_the_facts_of_its_image(browser, pair, chosen):
     names = [path[-1] for path in pair.prepared.meta["paths"]]
     texts = js(browser, "[...document.querySelectorAll('.card')].map((card) => card.textContent)")
     for text, n in zip(texts, chosen, strict=True):

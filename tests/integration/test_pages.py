@@ -38,7 +38,7 @@ def lines_of(path):
     return [line for block in blocks_of(path) if block.language == "bash" for line in block.lines]
 
 
-def test_what_is_not_run_is_there():
+def test_listed_exceptions_of_pages_exist():
     """The list of lines that cannot be run here holds no others."""
     lines = [line for path in PAGES for line in lines_of(path)]
     for beginning in NOT_HERE:
@@ -104,7 +104,7 @@ def test_every_page_begins_with_its_use():
         assert re.match(r"# .*\n\nAfter this page you ", text) or path == "docs/index.md", path
 
 
-def test_the_threat_model_names_what_is_there():
+def test_the_threat_model_names_existing_files_and_tests():
     """Files, and the functions, classes and cases in them."""
     text = (ROOT / "docs/threat-model.md").read_text(encoding="utf-8")
     named = re.findall(r"`(\w+/[\w/.-]+)(?:::(\w+))?`", text)
@@ -138,7 +138,7 @@ def test_the_workflow_of_publishing_with_others_verifies_each_table(page, cli, t
     assert cli(tmp_path, *shlex.split(commands[1])[1:]).code == 1
 
 
-def test_what_python_of_pages_prints(page):
+def test_printed_output_of_python_blocks(page):
     from hierbench.metrics import find_metric, known_metrics
 
     _, said = page("docs/metrics.md")

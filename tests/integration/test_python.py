@@ -51,7 +51,7 @@ def page(light, data_dir, tmp_path_factory):
     return names, folder, out.getvalue(), err.getvalue()
 
 
-def test_every_block_of_the_page_runs_and_shows_what_it_says(page):
+def test_every_block_of_the_page_runs_and_prints_its_output(page):
     names, folder, out, err = page
     assert [row.method for row in names["board"]] == ["ce", "smoothed"] and len(names["board"]) == 2
     assert "Label smoothing" in out and "HAFrame" in out and "hF micro" in out

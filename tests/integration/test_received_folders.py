@@ -147,14 +147,14 @@ def few(monkeypatch):
 
 
 @pytest.mark.parametrize(("place", "kind", "command"), QUICK)
-def test_what_is_outside_stays_as_it_is(cli, work, few, tmp_path, place, kind, command):
+def test_files_outside_the_folder_stay_unchanged(cli, work, few, tmp_path, place, kind, command):
     check(cli, work, tmp_path / "outside", place, kind, command)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["link", "folder"])
 @pytest.mark.parametrize("place", PLACES)
-def test_every_command_with_something_odd_at_every_place(cli, work, few, tmp_path, place, kind):
+def test_every_command_with_an_unexpected_file_at_every_place(cli, work, few, tmp_path, place, kind):
     check(cli, work, tmp_path / "outside", place, kind, *COMMANDS)
 
 

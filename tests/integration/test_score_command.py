@@ -113,7 +113,7 @@ def test_labels_alone(cli, tmp_path):
     cli(tmp_path, *same).one_line("a.npz and c.npy hold the same predictions; give each seed once")
 
 
-def test_other_readers_leave_it_out_or_say_so(cli, place):
+def test_other_commands_leave_scored_rows_out_with_a_note(cli, place):
     save(place, "vit.npz", 5)
     id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
     cli(place, "mistakes", "--dataset", "shapes", "ce:type-I:0", id_[:12]).one_line("made elsewhere")
@@ -178,7 +178,7 @@ def test_seeds_make_a_row_with_a_t_interval(cli, place):
     assert len(board(cli, place)["rows"]) == 2
 
 
-def test_files_of_one_command_are_recorded_all_or_none(place, monkeypatch):
+def test_files_of_one_command_are_recorded_together_or_not_at_all(place, monkeypatch):
     """An error while they are written leaves no record; one that is there is kept."""
     for seed in (1, 2):
         save(place, f"vit-{seed}.npz", seed)
@@ -336,7 +336,7 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.tex", "tree.csv"]
 
 
-def test_files_of_other_examples_are_no_seeds(cli, tmp_path):
+def test_files_of_other_examples_are_not_seeds(cli, tmp_path):
     rng = np.random.default_rng(0)
     targets, scores = np.arange(50) % 7, rng.normal(size=(50, 100))
     np.savez(tmp_path / "a.npz", scores=scores, targets=targets)

@@ -86,7 +86,7 @@ def test_links_are_relative_and_lead_somewhere(site, pages):
     assert not outside
 
 
-def test_the_table_page_says_what_the_records_give(site, pages):
+def test_the_table_page_agrees_with_the_records(site, pages):
     text = " ".join(" ".join(pages[f"{TABLE}index.html"].text).split())
     assert "18 rows under protocol paper" in text and "Differences from cross-entropy" in text
     rows = list(csv.DictReader((site / TABLE / "table.csv").read_text(encoding="utf-8").splitlines()))
@@ -102,7 +102,7 @@ def test_pages_name_commands_and_code(pages):
     assert "≥ 0.1, ≤ 20.0" in method
 
 
-def test_the_archive_is_what_verify_takes(site, cli, tmp_path):
+def test_verify_accepts_the_archive(site, cli, tmp_path):
     with zipfile.ZipFile(site / TABLE / "records.zip") as archive:
         archive.extractall(tmp_path)
     done = cli(tmp_path, "verify", "tiny-imagenet-frozen", "--json").ok()
@@ -137,7 +137,7 @@ def kinds(site):
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_pages_load_in_silence_and_bar_nobody(chromium, kinds, site, half):
+def test_pages_load_without_errors_and_are_accessible(chromium, kinds, site, half):
     """No message, no request but for own files, nothing of a stranger's runs, and axe-core has nothing to say."""
     schemes = [(path, ("light", "dark")[number % 2]) for number, path in enumerate(kinds)]
     schemes.append((kinds[3], "dark" if schemes[3][1] == "light" else "light"))  # the table in both
@@ -162,7 +162,7 @@ def test_columns_of_text_are_left_in_a_notebook(chromium, tmp_path):
     assert js(page, sides) == 2 * [*2 * ["left"], *5 * ["right"], "left"]
 
 
-def test_the_policy_stops_what_is_not_the_site_s_own(chromium, site):
+def test_the_policy_blocks_foreign_content_of_the_site(chromium, site):
     page = browser.show(chromium, (site / "index.html").as_uri())
     js(
         page,
@@ -240,7 +240,7 @@ def test_without_scripts_the_table_is_whole_and_has_no_controls(chromium, site):
         browser.show(chromium, "about:blank")
 
 
-def test_on_paper_there_are_no_controls(chromium, site):
+def test_print_has_no_controls(chromium, site):
     page = browser.show(chromium, (site / TABLE / "index.html").as_uri(), width=1000)
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert js(page, "getComputedStyle(document.querySelector('.downloads')).display") == "none"

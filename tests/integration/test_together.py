@@ -59,7 +59,7 @@ def test_two_at_once_train_every_job_once(cli, folder):
         assert database.execute(f"{children} and r.lifecycle_stage = 'active'").fetchone() == (4,)
 
 
-def test_what_a_killed_process_had_is_taken_over_from_its_last_epoch(cli, folder):
+def test_jobs_of_a_killed_process_resume_from_their_last_epoch(cli, folder):
     arguments = ("--types", "type-I", "--mlflow", "off")
     first = start(cli, folder, *arguments, seeds=2, epochs=4, jobs=2)  # both jobs are in its workers
     wait_for(lambda: list((folder / "runs").glob("*/checkpoint.pt")))

@@ -90,7 +90,7 @@ def done_before_kill(cli, folder, arguments):
     return {name: state for name, state in started(folder).items() if state["state"] == "done"}
 
 
-def test_killed_and_started_again_it_ends_with_the_same_winner(cli, alone, data):
+def test_a_killed_search_ends_with_the_same_winner(cli, alone, data):
     folder = data("killed")
     before = done_before_kill(cli, folder, SEARCH)
     assert 2 <= len(before) < 8
@@ -150,7 +150,7 @@ def recorded(folder):
     return sorted(trial.state.name for trial in study.trials)
 
 
-def test_run_takes_what_was_found_and_the_table_shows_the_budget(cli, alone, tmp_path):
+def test_run_uses_tuned_values_and_the_table_shows_the_budget(cli, alone, tmp_path):
     folder = shutil.copytree(alone[0], tmp_path / "tuned")
     run = ("run", "--methods", "ce,haframe", "--types", "type-II", "--dataset", "shapes", "--seeds", "1", *SMALL)
     _, out, err = cli(folder, *run, "--tuned").ok()
@@ -208,7 +208,7 @@ def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
     assert started(folder) == before
 
 
-def test_all_leaves_out_what_cannot_be_tuned_and_says_so(cli, data):
+def test_all_skips_methods_without_hyperparameters_with_a_note(cli, data):
     folder = data("all")
     asked = ("tune", "--dataset", "shapes", "--types", "type-II", "--dry-run", "--methods")
     _, out, err = cli(folder, *asked, "all").ok()

@@ -32,7 +32,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_damaged_run_is_named_and_not_counted(cli, damaged, name):
+def test_a_damaged_run_is_reported_and_not_counted(cli, damaged, name):
     folder, run_id = damaged
     done = cli(folder, *COMMANDS[name]).ok()
     assert f"run {run_id[:12]} (flamingo type-I seed 0) is damaged (metrics.json) and not counted; " in done.err
@@ -47,7 +47,7 @@ def test_a_damaged_run_has_no_confusion_matrix(cli, damaged):
     assert done.code == 2 and "is damaged (metrics.json); hierbench run" in done.err.splitlines()[-1]
 
 
-def test_what_is_ones_own_is_believed_as_recorded(cli, damaged):
+def test_own_runs_are_believed_as_recorded(cli, damaged):
     """A run that is sealed again is another's forgery in one's own folder, which nothing here defends; verify tells."""
     folder, run_id = damaged
     reseal(Store(folder / "runs").run(run_id))

@@ -48,7 +48,7 @@ def test_gap_and_overlap_by_hand(ledger):
     assert full.gap == pytest.approx(0.19) and full.overlap
 
 
-def test_what_is_missing_has_no_gap(ledger):
+def test_missing_cells_have_no_gap(ledger):
     for kind, title, metric, published, ours in (
         ("type-I", "mine_1 | 100%", "top1", False, True),
         ("type-I", "Flamingo", "top1", True, False),
@@ -89,7 +89,7 @@ def test_which_differences_touch_which_cell(dataset, protocol):
     assert [entry.row for entry in ledger.differences] == sorted({n for x in ledger.lines for n in x.differences})
 
 
-def test_the_differences_name_what_exists_and_what_touches_ce_touches_crm():
+def test_the_differences_name_existing_rows_and_those_of_ce_affect_crm():
     difference, place = KnownDifference(row=1, summary="", methods=("ce",), metrics=("top1",)), ("fgvc", "type-I")
     assert difference.touches(*place, "crm", "top1", "paper") and difference.touches(*place, "ce", "top1", "authors")
     assert not difference.touches(*place, "crm", "hierdist@1", "paper")
@@ -127,7 +127,7 @@ def test_markdown_and_json(ledger):
     assert first["differences"] == [4, 5, 12, 23, 34, 38] and (first["n"], first["planned"]) == (5, 5)
 
 
-def test_what_has_no_ledger(cli, tmp_path):
+def test_boards_without_a_ledger(cli, tmp_path):
     cli(tmp_path, "leaderboard", "--dataset", "shapes", "--numbers", "both").one_line("table of the paper", "cifar100")
     arguments = ["leaderboard", "--dataset", "fgvc", "--numbers", "both", "--publish", str(tmp_path / "here")]
     assert cli(tmp_path, *arguments).one_line("--publish is for runs")
@@ -142,7 +142,7 @@ def test_without_runs_the_published_column_is_printed_and_no_torch_imported(with
     assert "run: hierbench run --methods paper --dataset fgvc" in done.err
 
 
-def test_a_switch_set_by_itself_changes_what_touches(tmp_path, shapes):
+def test_a_single_switch_changes_the_affected_cells(tmp_path, shapes):
     """The recorded setting counts, not what the protocol is called."""
 
     def touched(dataset, method, kind, protocol, overrides=()):

@@ -75,7 +75,7 @@ def test_the_papers_rows_stay_as_they_are(dataset):
         assert not row.competitive and not any(cell.best for cell in row.metrics.values())
 
 
-def test_markdown_shows_whose_they_are_and_what_of():
+def test_markdown_shows_the_source_and_the_sample():
     text = shown("tieredimagenet-h")
     lines = cells_of(text)
     assert [cells[0] for cells in lines[1:10]] == ["type-I"] * 4 + ["type-II"] * 5

@@ -118,7 +118,7 @@ def welch_freedom(deviations):
     return sum(parts) ** 2 / sum(part**2 / 4 for part in parts)
 
 
-def test_the_pages_say_what_the_tables_give():
+def test_the_pages_agree_with_the_tables():
     """README and the page on photographs have the rows that `hierbench overview leaderboard/published` prints."""
     pages = runpy.run_path(str(ROOT / "docs/pictures/overview.py"))
     text = render(overview_table(boards_in([PUBLISHED], paper=False), "mistake_severity", read_claims()))

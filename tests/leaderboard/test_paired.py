@@ -86,7 +86,7 @@ def test_the_command(cli, tmp_path, trained, data_dir):
     compare("ce", "crm").one_line("two seeds of each row with a value; there are 1 of ce:type-I and 1 of crm:type-I")
 
 
-def test_an_empty_section_is_no_difference():
+def test_an_empty_section_is_not_a_difference():
     """Of a method without hyperparameters the section is there and empty, of another its keys are there."""
     old, new = ({"method.params": {}, "epochs": 1}, {"method.params.gamma": 0.5, "epochs": None})
     assert different_keys(old, new) == ["epochs", "method.params.gamma"]

@@ -51,7 +51,7 @@ def test_seeds_of_a_table():
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), st.integers(0, 5))), max_size=8))
-def test_the_front_has_the_rows_that_none_beats_in_both(points):
+def test_the_pareto_front_by_hand(points):
     rows = [row_of(f"m{number}", [float(top1)]) for number, (top1, _) in enumerate(points)]
     severities = [summarise([] if severity is None else [severity]) for _, severity in points]
     rows = [

@@ -113,7 +113,7 @@ def test_adjusted_p():
     assert at_level[1].p == pytest.approx(t.pvalue) and at_level[1].mean == pytest.approx(0.15)
 
 
-def test_what_is_said():
+def test_the_conclusion():
     names, design = ("a:type-I", "b:type-I"), make_design(3, 6)
     assert "no look was made; the first is at 3 seeds" in conclusion(design, [], names, "top1")
     looks = [look_at(np.array([0.3, -0.1, 0.2]), design.nominal)]

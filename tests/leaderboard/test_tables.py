@@ -234,7 +234,7 @@ def test_a_table_without_records_derives_them_from_its_cells():
         render(CELLS, "markdwon")
 
 
-def test_a_board_names_what_rows_lack_and_explains_its_marks(board):
+def test_a_board_names_missing_seeds_and_explains_its_marks(board):
     table = board_table(board)
     text = render(table)
     assert text.count("not ranked") == 1 and "=1+1\\|x (lacks seed 4; not ranked)" in text

@@ -376,7 +376,7 @@ def test_the_class_does_not_depend_on_batching(case, sizes):
         assert metric.higher_is_better == (find_metric(name).direction == "higher")
 
 
-def test_the_class_returns_what_the_function_does_and_plots():
+def test_the_class_equals_the_function_and_plots():
     scores, targets = torch.randn(40, 5, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 5
     metric = HierarchicalMetric(RAGGED, "hf_macro")
     metric.update(scores, targets)
@@ -388,7 +388,7 @@ def test_the_class_returns_what_the_function_does_and_plots():
     matplotlib.pyplot.close(figure)
 
 
-def test_the_class_says_what_it_lacks():
+def test_the_class_names_missing_inputs():
     with pytest.raises(UserError, match="unknown metric 'hop'; did you mean 'hops'"):
         HierarchicalMetric(RAGGED, "hop")
     with pytest.raises(UserError, match="the tree has 5 classes"):

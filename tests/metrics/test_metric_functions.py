@@ -132,7 +132,7 @@ def test_the_columns_of_a_data_frame_are_those_that_it_names():
         assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, pd.DataFrame(scores, columns=columns), TREE, k=2) == expected
 
 
-def test_whole_numbers_are_indices_whatever_the_type_of_the_column():
+def test_whole_numbers_are_indices_in_columns_of_any_type():
     tree = Hierarchy.from_paths({"2": ("a", "2"), "1": ("a", "1"), "0": ("b", "0")})
     for values in (
         pd.Series([0, 1, 2], dtype=object),
@@ -206,6 +206,6 @@ def test_every_example_in_a_docstring_runs():
     ],
     ids=range(11),
 )
-def test_what_is_no_class_is_one_line(values, said):
+def test_unknown_classes_are_one_line(values, said):
     with pytest.raises(UserError, match=said):
         class_indices(values, Hierarchy.load("shapes"), "labels")

@@ -71,7 +71,7 @@ def test_a_tally_of_batches_is_that_of_the_whole():
     assert sum(tally.mistakes_by_distance()) == (top_classes(scores, 1)[:, 0] != targets).sum()
 
 
-def test_a_tally_finds_what_is_wrong_when_it_is_read():
+def test_a_tally_checks_its_input_when_it_is_read():
     for scores, targets, message in [
         (torch.full((2, 5), math.nan), torch.zeros(2, dtype=torch.long), "NaN"),
         (torch.zeros(2, 5), torch.tensor([0, 7]), "integers from 0 to 4"),
@@ -140,7 +140,7 @@ ROWS = [[0.5, 0.1, 0.2, 0.3, 0.4]]
         (torch.tensor(ROWS).to_sparse(), "float32 in the layout sparse_coo"),
     ],
 )
-def test_scores_that_are_no_real_numbers(scores, got):
+def test_scores_that_are_not_real_numbers(scores, got):
     with pytest.raises(ValueError, match=rf"^scores must be real numbers( \[N, K\])?, got {got}"):
         evaluate(scores, [0], TREE)
 
@@ -158,7 +158,7 @@ def test_scores_that_cannot_be_ranked_are_refused_everywhere():
 
 
 @pytest.mark.parametrize("targets", [[1j], [True], [0.0], np.array(["a"]), np.array([0], dtype=object), [None]])
-def test_targets_that_are_no_integers(targets):
+def test_targets_that_are_not_integers(targets):
     with pytest.raises(ValueError, match="targets must be integers"):
         evaluate(torch.eye(5)[:1], targets, TREE)
 

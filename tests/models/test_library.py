@@ -144,7 +144,7 @@ def test_a_vision_transformer_of_torchvision(monkeypatch):
         ({"backbone": "torchvision:alexnet", "input_size": (16, 16)}, "cannot be built for images of 16x16"),
     ],
 )
-def test_what_cannot_be_a_backbone(keys, message):
+def test_networks_that_cannot_be_a_backbone(keys, message):
     with pytest.raises(UserError, match=message) as error:
         check_backbone(Model(**keys))
     assert "\n" not in str(error.value)

@@ -45,7 +45,7 @@ def test_a_file_in_each_form(tmp_path, whole, form):
     assert all(torch.equal(state[key], whole[key]) for key in state)
 
 
-def test_the_classifier_may_be_another_or_none(tmp_path, whole):
+def test_the_classifier_may_differ_or_be_missing(tmp_path, whole):
     for change in ({"head.weight": torch.zeros(7, 64), "head.bias": torch.zeros(7)}, None):
         body = {key: value for key, value in whole.items() if not key.startswith("head.")}
         torch.save(body | (change or {}), tmp_path / "w.pth")
@@ -91,7 +91,7 @@ def truncated(path, state, save):
         ),
     ],
 )
-def test_what_is_not_this_network_s_file(tmp_path, whole, capsys, name, write, message):
+def test_weights_of_another_network(tmp_path, whole, capsys, name, write, message):
     write(tmp_path / name, whole)
     with pytest.raises(UserError, match=message) as error:
         load_weights(build_backbone(VIT), VIT, tmp_path / name)

@@ -92,7 +92,7 @@ def test_numbers_are_finite_and_the_table_shows_them(report):
         assert words in shown
 
 
-def test_what_is_measured_on_cuda_runs_on_a_cpu(monkeypatch, report):
+def test_the_measurements_for_cuda_run_on_a_cpu(monkeypatch, report):
     monkeypatch.setattr(measuring, "PREPARED_SIZE", (32, 32))
     card = measuring.measure_card("cpu", TINY)
     assert set(card) == {"resnet50_images_per_s", "wrn28_8_share", "matmul_tflops"}
@@ -106,7 +106,7 @@ def test_a_photograph_is_as_large_as_one(tmp_path):
     assert 1.5 < bits < 4.5  # per pixel
 
 
-def test_preparing_is_measured_as_much_of_it_whatever_is_asked(tmp_path):
+def test_preparing_is_measured_on_a_fixed_number_of_images(tmp_path):
     """`--quick` and the whole measurement differ in the steps alone."""
     files = [photograph(tmp_path / "a.jpg", 64, 48, 0)] * 4
     assert [len(column) for column in measuring.prepare_seconds(files, tmp_path, 2)] == [2, 2]

@@ -21,7 +21,7 @@ def modules(*folders):
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def test_variables_name_what_they_hold():
+def test_variables_have_no_vague_names():
     counts = Counter()
     for path, tree in modules(*FOLDERS).items():
         for node in ast.walk(tree):

@@ -99,7 +99,7 @@ def test_a_class_is_kept_with_the_imports_that_it_uses(notebook, tmp_path):
     assert "2 * outputs" in kept(again.Mine, tmp_path)
 
 
-def test_what_a_class_uses_may_be_defined_within_it(notebook, tmp_path):
+def test_a_class_may_define_its_helpers_within_it(notebook, tmp_path):
     text = """
     from __future__ import annotations
     import math, functools

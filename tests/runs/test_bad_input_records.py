@@ -53,7 +53,7 @@ def test_records_with_one_value_replaced(targets, tmp_path_factory, which, path,
 
 @given(JSON)
 @FUZZED
-def test_what_is_read_as_json_is_finite_and_shallow(folder, content):
+def test_json_is_finite_and_shallow(folder, content):
     text = json.dumps(content)
     (folder / "x.json").write_text(text)
     try:
@@ -98,7 +98,7 @@ def test_json_that_no_record_holds(tmp_path, text):
 
 @pytest.mark.parametrize("read", [read_json, read_text, file_digest])
 @pytest.mark.parametrize("name", ["pipe", "folder", "dangling", "loop", "/dev/zero"])
-def test_files_that_are_none(tmp_path, read, name):
+def test_files_that_are_not_records(tmp_path, read, name):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "dangling").symlink_to("nowhere")
@@ -144,7 +144,7 @@ def test_a_damaged_history(tmp_path, text):
         ("intervals", {"top1": "q"}),
     ],
 )
-def test_a_result_that_is_no_number(targets, tmp_path, key, value):
+def test_a_result_that_is_not_a_number(targets, tmp_path, key, value):
     """A claimed run may say anything, and no predictions contradict it."""
     spec = next(targets.PUBLISHED.glob("*/history.csv")).parent
     run = Run(shutil.copytree(spec, tmp_path / spec.name))

@@ -62,7 +62,7 @@ def test_ten_thousand_examples_take_less_than_300_kb(tmp_path, num_classes):
     assert np.array_equal(read_compact(tmp_path).ranked[:, 0], scores.argmax(axis=1))
 
 
-def test_what_no_ranking_is_cannot_be_read(tmp_path):
+def test_invalid_rankings_cannot_be_read(tmp_path):
     generator = np.random.default_rng(0)
     scores, targets = generator.normal(size=(8, 24)), generator.integers(24, size=8)
     honest = pack(scores, targets, SOURCE)

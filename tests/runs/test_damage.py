@@ -124,7 +124,7 @@ def test_a_status_that_no_run_has_is_damaged(work, change):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_damaged_is_set_aside_and_comes_back_the_same(work, whole, name):
+def test_damaged_files_are_quarantined_and_come_back_the_same(work, whole, name):
     path = work.ce.folder / name
     (truncate if name == "predictions.npz" else flip)(path)
     damaged = path.read_bytes()

@@ -100,7 +100,7 @@ def test_a_second_table_computes_nothing(work, computed):
     assert not list(work.store.root.glob("*/further*"))  # a table writes nothing into a runs folder
 
 
-def test_other_predictions_make_other_values_also_of_what_re_ranks_them(work, computed):
+def test_other_predictions_give_other_values_also_for_re_ranked_runs(work, computed):
     before = work.measure(["ece"], "ce", "crm")
     scores, targets = work.records()[1]["ce"].predictions()
     work.write("ce", scores * 3, targets)
@@ -121,7 +121,7 @@ def test_other_code_computes_again_unless_the_predictions_are_gone(work, compute
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "[]", '{"values": {"ece": 1.0}}', "a link"])
-def test_what_is_kept_is_not_believed_if_it_is_damaged(work, computed, text):
+def test_damaged_cached_values_are_not_believed(work, computed, text):
     right = work.measure(NAMES)
     (path,) = (work.root / "cache/further-metrics").iterdir()
     if text == "a link":
@@ -151,7 +151,7 @@ def test_confidence_is_that_of_the_first_base_unless_the_scores_are_a_distributi
     assert torch.equal(work.evidence("crm").probabilities, shares)
 
 
-def test_what_a_distribution_is():
+def test_scores_that_are_a_distribution():
     for dtype in (torch.float32, torch.float64):
         assert is_distribution(torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=dtype))
         for scores in ([[0.25, 0.75], [0.5, 0.6]], [[1.5, -0.5]], [[math.inf, 0.0]]):

@@ -190,7 +190,7 @@ def children(database, name="shapes"):
 
 
 @pytest.mark.parametrize(("base", "context"), [(None, "training"), ("another job", "test")])
-def test_what_the_page_of_a_run_shows(tmp_path, record, database, base, context):
+def test_the_page_of_a_run(tmp_path, record, database, base, context):
     """Its label, the dataset as an input, the columns source and models; of its parent what was asked and came out."""
     import mlflow
     from mlflow import MlflowClient
@@ -255,7 +255,7 @@ def test_an_experiment_has_another_name_where_that_is_asked(tmp_path, record, da
     assert page_of_runs(tmp_path, "http://server", ["job"]) is page_of_runs(tmp_path, database, ["other"]) is None
 
 
-def test_an_empty_database_is_none(tmp_path, record, database):
+def test_an_empty_database_counts_as_missing(tmp_path, record, database):
     """One whose content is gone is written again, whatever is noted."""
     (tmp_path / "mlflow.db").touch()
     (tmp_path / "mirrored.jsonl").write_text('{"id": "job", "server": ""}\n')

@@ -179,7 +179,7 @@ def test_folders_merged_by_hand(planned, tmp_path):
     assert epochs(Board.of("shapes", read_records(both))) == 3 and len(read_requests(both)) == 2
 
 
-def test_what_a_table_is_of(planned, tmp_path):
+def test_the_runs_of_a_table(planned, tmp_path):
     """A pure function of runs and requests: settings of the last, rows of all, or of the request that is named."""
     specs = [planned("ce", f"train.epochs={number}") for number in (2, 3, 4)]
     one, two, three = (next(iter(of)) for of in specs)
@@ -211,7 +211,7 @@ def test_what_a_table_is_of(planned, tmp_path):
             chosen(first, last, second, wanted=wanted)
 
 
-def test_rows_of_one_method_are_told_apart_by_what_differs(planned, tmp_path, cli):
+def test_rows_of_one_method_are_named_by_their_differing_hyperparameters(planned, tmp_path, cli):
     """In a table and in the list of runs, by the hyperparameters that differ alone."""
     planned("soft_labels")
     planned("soft_labels,hxe", "methods.soft_labels.beta=9.0")

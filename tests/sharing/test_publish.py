@@ -122,7 +122,7 @@ def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, t
     assert "wrote" in put(runs).lines[-1]
 
 
-def test_a_run_that_is_not_finished_is_named_with_what_to_do(copied, put, quick):
+def test_an_unfinished_run_is_named_with_the_command_that_finishes_it(copied, put, quick):
     runs = copied("one", "ce", "flamingo")
     own = {spec_of(run)["seed"]: run for run in Store(runs).runs() if spec_of(run)["method"]["name"] == "flamingo"}
     for name in ("metrics.json", "predictions.npz"):
@@ -291,7 +291,7 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, 
         assert report.counts()["claimed"] == 1 and "nothing is computed" in report.runs[0].notes[0]
 
 
-def test_an_update_says_what_it_does_not_make_again(copied, put, quick, tmp_path):
+def test_an_update_lists_files_that_it_does_not_remake(copied, put, quick, tmp_path):
     put(copied("first", "ce", "crm", seeds=2))
     (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
     said = put(copied("more", "flamingo"), update=True)

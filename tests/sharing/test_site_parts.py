@@ -74,7 +74,7 @@ def test_two_builds_of_the_same_records_are_equal_to_the_byte(cli, birds, tmp_pa
     assert not [name for name, content in sites[0].items() if str(tmp_path).encode() in content]
 
 
-def test_nobody_s_files_are_replaced(birds, tmp_path):
+def test_a_folder_with_other_files_is_left_alone(birds, tmp_path):
     site, data = tmp_path / "site", tmp_path / "data"
     site.mkdir()
     (site / "mine.txt").write_text("mine")
@@ -116,7 +116,7 @@ def test_a_mistake_is_one_line(cli, birds, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_tampering_is_shown_as_what_it_is(copy, tmp_path):
+def test_tampering_is_shown_with_its_reason(copy, tmp_path):
     table = json.loads((copy / "birds.json").read_text())
     table["rows"][0]["metrics"]["top1"]["mean"] = 99.5
     (copy / "birds.json").write_text(json.dumps(table))

@@ -91,7 +91,7 @@ def test_a_tampering_is_found_by_every_reader(cli, folder, tmp_path, tampering):
             assert any(re.search(rf"{name}[^\n]*\s*rejected", text) for name in names), text
 
 
-def test_what_does_not_follow_from_published_predictions_is_claimed_and_never_ranked(cli, made, data_dir, tmp_path):
+def test_metrics_beyond_published_predictions_are_claimed_and_never_ranked(cli, made, data_dir, tmp_path):
     """Also where an honest publication is published again."""
     options = (*ON, "--data-dir", data_dir, "--metrics", "+hf_macro,ece".replace(",", ",+"))
     with pytest.MonkeyPatch.context() as patch:

@@ -89,7 +89,7 @@ def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, publis
         assert {path: path.stat().st_mtime_ns for path in tampered.path.parent.rglob("*")} == before
 
 
-def test_the_tables_that_the_project_publishes_are_what_their_records_give(tmp_path):
+def test_the_published_tables_agree_with_their_records(tmp_path):
     reports = {report.folder.name: report for report in verify([SHIPPED.parent], tmp_path)}
     assert reports[SHIPPED.name].counts()["recomputed"] == 95
     for name, report in reports.items():
@@ -127,7 +127,7 @@ def test_the_best_seed_copied_over_all_in_another_file_that_ranks_alike(runs, sh
     runs.rejected(best, "it has the same ranked classes as seed 1")
 
 
-def test_what_rows_lack_is_named(runs):
+def test_missing_seeds_of_rows_are_named(runs):
     shutil.rmtree(runs.run("flamingo", 1).folder)
     shutil.rmtree(runs.run("crm", 2).folder)
     report = runs.report()

@@ -196,7 +196,7 @@ def measured(shapes, tmp_path):
     return recipe, job, run
 
 
-def test_the_recipe_s_switches_choose_among_what_was_measured(measured):
+def test_the_recipe_s_switches_choose_measured_quantities(measured):
     _, job, run = measured
     paper = read_curve(job, run, ETF, 1, Collapse()).points[0]
     assert paper == Point(1, 10.0, 11.0, 10.0, 11.0, 2.0)
@@ -205,7 +205,7 @@ def test_the_recipe_s_switches_choose_among_what_was_measured(measured):
     assert math.isnan(authors[1].features_mean) and authors[1].self_duality == 4.0
 
 
-def test_what_other_code_measured_is_measured_again(measured):
+def test_measurements_of_other_code_are_repeated(measured):
     _, job, run = measured
     assert to_measure(job, run, 1) == []
     write_json(measured_file(run, 1), content(10.0) | {"version": 0})
@@ -234,7 +234,7 @@ def test_csv_json_and_summary(measured):
     assert "2 seeds" in table and "| cross-entropy | self-duality | 1.5000 | 1.5000 | +0 |" in " ".join(table.split())
 
 
-def test_the_switches_are_no_part_of_a_job(shapes):
+def test_the_switches_are_not_part_of_a_job(shapes):
     ids = set()
     for overrides in ([], ["collapse.deviation=raw"], ["collapse.self_duality=square"]):
         recipe = load_recipe("shapes", overrides)

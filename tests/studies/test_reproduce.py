@@ -85,7 +85,7 @@ def test_a_request_plans_the_ids_of_a_row(shapes, method, kind, overrides, proto
     assert list(options.overrides)[: len(overrides)] == overrides
 
 
-def test_what_was_tuned_then_is_set(shapes):
+def test_recorded_tuned_values_are_set(shapes):
     tuned = {("ce", "type-II"): {"lr.classifier": 0.25}, ("haframe", "type-II"): {"alpha": 0.2}}
     recorded = {f"{name}:{kind}": params for (name, kind), params in tuned.items()}
     specs = specs_of(shapes, "crm", "type-II", tuned=tuned)
@@ -93,7 +93,7 @@ def test_what_was_tuned_then_is_set(shapes):
     assert options.overrides[0] == "methods.ce.lr.classifier=0.25" and "alpha" not in str(options.overrides)
 
 
-def test_the_settings_of_what_is_not_planned_are_named(shapes):
+def test_differing_settings_of_an_unplanned_run_are_named(shapes):
     specs = specs_of(shapes, "ce", "type-I")
     spec = next(iter(specs.values()))
     other = changed(spec, method__code="0" * 64)

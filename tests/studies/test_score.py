@@ -83,7 +83,7 @@ def save_timm(frame, path, how):
 @pytest.mark.parametrize(
     ("k", "index", "labels"), [(0, False, False), (1, True, False), (3, True, True), (3, False, True), (6, True, False)]
 )
-def test_what_timm_writes_is_read_as_it_is(tmp_path, tree, made, how, separate, k, index, labels):
+def test_files_of_timm_are_read_unchanged(tmp_path, tree, made, how, separate, k, index, labels):
     frame = timm_frame(made, k, separate=separate, index=index, labels=tree.classes if labels else None)
     path = save_timm(frame, tmp_path / f"resnet50.{how.split('-')[0]}", how)
     found = read_predictions(path, tree)

@@ -152,7 +152,7 @@ def test_the_winner_and_how_sure_it_is():
     assert (best.trials, best.runs, best.budget) == (4, 2, "4 x 2")
 
 
-def test_a_storage_that_is_none(tmp_path):
+def test_an_invalid_storage(tmp_path):
     with pytest.raises(UserError, match="--storage nonsense"):
         TrialRecord("nonsense", "s", tmp_path)
     with pytest.raises(UserError, match="--storage sqlite"):
@@ -206,7 +206,7 @@ TUNED = Tuned(
 )
 
 
-def test_what_was_tuned_here_precedes_what_is_shipped(tmp_path, monkeypatch):
+def test_local_tuned_values_precede_shipped_ones(tmp_path, monkeypatch):
     from hierbench.config import tuned_values
 
     monkeypatch.setattr(tuned_values.resources, "files", lambda package: tmp_path / "package")
@@ -226,7 +226,7 @@ def test_a_search_over_a_wider_range_counts_the_one_before(tmp_path):
         assert read_tuned(file)[key].budget == f"{configurations} x 3"
 
 
-def test_what_is_worse_than_the_median_is_stopped():
+def test_configurations_worse_than_the_median_are_pruned():
     """After two epochs of its first run, whenever that is asked; a grid is searched to its end."""
 
     def history(values):
@@ -276,7 +276,7 @@ def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_
     assert {job_id for job_id, _ in ended[1:]} == doomed and len(ended) == 3
 
 
-def test_two_commands_that_end_at_the_same_time_both_keep_what_they_found(tmp_path):
+def test_two_searches_that_end_at_the_same_time_both_keep_their_results(tmp_path):
     file = tmp_path / "tuned/shapes.toml"
 
     def write(method):

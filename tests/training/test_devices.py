@@ -65,7 +65,7 @@ def forked_ranks(monkeypatch):
 
 
 @pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.thorough)])
-def test_two_processes_give_what_one_gives_up_to_rounding(request, shapes, data_dir, tmp_path, start):
+def test_two_processes_equal_one_up_to_rounding(request, shapes, data_dir, tmp_path, start):
     """Two steps, of all training images, at small learning rates: over more of them rounding grows by itself.
 
     With raw inputs two norms get no gradient, for which the processes must not wait.
@@ -131,7 +131,7 @@ def test_two_processes_train_a_library_s_network_of_which_a_part_gets_no_gradien
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
 
 
-def test_a_run_of_two_processes_goes_on_where_one_of_them_was_killed(shapes, data_dir, tmp_path, forked_ranks):
+def test_a_run_of_two_processes_resumes_after_a_kill(shapes, data_dir, tmp_path, forked_ranks):
     job, setting = job_for(shapes), Setting(tmp_path, data_dir, threads=1, devices=2)
     ranks = []
 
@@ -175,7 +175,7 @@ def test_an_error_in_one_of_two_processes_is_the_job_s(shapes, data_dir, tmp_pat
     assert execute(job_for(shapes, overrides), setting, lambda done, total: None).error.startswith(error)
 
 
-def test_a_norm_over_ranks_keeps_what_follows_it():
+def test_a_norm_over_ranks_keeps_the_following_layers():
     """As timm's norms, which activate too."""
     from timm.layers import BatchNormAct2d
 
@@ -210,7 +210,7 @@ def test_extraction_is_with_cudnn():
         assert not torch.backends.cudnn.benchmark and not torch.backends.cudnn.allow_tf32
 
 
-def test_the_environment_names_what_rounding_on_cuda_depends_on(monkeypatch):
+def test_the_environment_names_the_sources_of_rounding_on_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU 1")
     record = environment(torch.device("cuda"))
     assert record.keys() >= {"cuda", "cudnn", "tf32"} and record["device"] == "GPU 1"
@@ -218,7 +218,7 @@ def test_the_environment_names_what_rounding_on_cuda_depends_on(monkeypatch):
     assert not {"cuda", "tf32"} & environment(CPU).keys()
 
 
-def test_a_device_that_answers_no_more_is_noticed(monkeypatch):
+def test_a_dead_device_is_noticed(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: 1 / 0)
     assert can_compute("cpu") and not can_compute("cuda")
 
@@ -315,7 +315,7 @@ class Heavy(nn.Module):
         return self.layers(images)
 
 
-def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir, tmp_path, monkeypatch):
+def test_a_job_out_of_memory_names_a_micro_batch_that_fits(shapes, data_dir, tmp_path, monkeypatch):
     def heavy(*args, **kwargs):
         model = build_classifier(*args, **kwargs)
         model.backbone = Heavy(model.backbone)
@@ -334,7 +334,7 @@ def test_a_job_that_does_not_fit_says_what_would_and_that_runs(shapes, data_dir,
 # --- precision ---
 
 
-def test_auto_is_what_the_processor_has(monkeypatch):
+def test_auto_precision_is_that_of_the_processor(monkeypatch):
     for found, expected in (({"avx512_bf16": True}, "bfloat16"), ({"avx512_bf16": False, "avx2": True}, "float32")):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=found: found)
         assert resolve_precision("auto", "cpu") == expected

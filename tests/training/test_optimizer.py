@@ -86,6 +86,6 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
         ("train.layer_decay=0", "train.layer_decay = 0"),
     ],
 )
-def test_what_makes_no_sense(override, message):
+def test_contradicting_settings(override, message):
     with pytest.raises(UserError, match=message):
         load_recipe("shapes", override.split())

@@ -41,7 +41,7 @@ def test_a_job_has_the_rates_of_its_method_and_a_re_ranked_one_those_of_its_base
     assert [job.id for job in written_out] == [job.id for job in plain]  # an id has the rates alone
 
 
-def test_what_is_re_ranked_is_the_tuned_row_itself(shapes):
+def test_a_re_ranked_row_has_the_tuning_of_its_base(shapes):
     tuned = {("ce", "type-I"): {"lr.classifier": 0.2}, ("haframe", "type-II"): {"gamma": 7.0, "lr.transform": 0.5}}
     jobs = planned(shapes, tuned=tuned)
     by_row = {(job.spec.method.name, job.spec.type): job for job in jobs}
@@ -72,7 +72,7 @@ def test_changed_rates_leave_the_others_of_the_method():
             with_params(recipe, "haframe", params)
 
 
-def test_rates_of_what_is_not_trained_and_of_a_base_that_was_not_asked_for(shapes):
+def test_rates_of_re_ranking_methods_and_of_unrequested_bases(shapes):
     with pytest.raises(UserError, match=r"methods\.crm\.lr: crm is not trained; set methods\.ce\.lr"):
         check_request(load_recipe("shapes", ["methods.crm.lr.classifier=1"]), [find_method("crm")], ["type-I"])
     message = (
@@ -131,7 +131,7 @@ def test_of_several_rates_of_a_method_the_newest_count(table, shapes):
     assert set(rows) == {*expected, ("crm", "type-I"), ("crm", "type-II")}
 
 
-def test_rates_of_the_recipe_itself_are_no_departure(table, monkeypatch):
+def test_rates_of_the_recipe_are_not_a_difference_from_it(table, monkeypatch):
     """Also not those that a re-ranked run has from its base."""
     from hierbench.leaderboard import settings
 

@@ -102,7 +102,7 @@ def test_a_damaged_checkpoint_starts_anew(shapes, tmp_path):
     assert (alone.folder / "predictions.npz").read_bytes() == (stopped.folder / "predictions.npz").read_bytes()
 
 
-def test_what_a_run_leaves(shapes, tmp_path):
+def test_the_files_of_a_run(shapes, tmp_path):
     run = run_job(job_for(shapes), shapes, tmp_path)
     assert {path.name for path in run.folder.iterdir()} == {
         "spec.json", "status.json", "history.csv", "metrics.json", "predictions.npz", "checkpoint.pt",
@@ -226,7 +226,7 @@ def test_the_last_short_batch_is_dropped_and_every_test_example_counted(shapes, 
     assert len(predictions_of(run)[1]) == 96
 
 
-def test_id_depends_on_what_changes_the_result_and_on_nothing_else(shapes, tmp_path):
+def test_id_depends_on_exactly_the_settings_that_change_the_result(shapes, tmp_path):
     base = job_for(shapes).id
     assert job_for(shapes).id == base
     changes = [

@@ -52,7 +52,7 @@ def remotes():
     return [*weights, *(module.ARCHIVE for module in (cifar100, fgvc, grocery, tiny_imagenet))]
 
 
-def test_what_is_downloaded_has_a_full_digest_or_none_at_all():
+def test_every_download_has_a_full_digest_or_no_digest():
     """The beginning of a digest is no digest; whose file has none is listed here."""
     files = [file for module in (inat19, tieredimagenet_h) for file in (module.TREE, module.SPLITS)]
     assert all(re.fullmatch("[0-9a-f]{64}|", entry.sha256) for entry in (*remotes(), *files))
@@ -97,7 +97,7 @@ def test_a_known_digest_is_said_and_compared(tmp_path, site):
     assert not (tmp_path / "other").exists()
 
 
-def test_an_unknown_digest_is_said_before_the_download_and_what_came_after_it(tmp_path, site):
+def test_an_unknown_digest_is_reported_before_the_download_and_the_actual_one_after_it(tmp_path, site):
     url, events, _ = site
     remote = Remote("the file", url)
     path = obtain(remote, tmp_path, "copy it")
@@ -148,7 +148,7 @@ def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
         ({"sent": CONTENT * 2, "announced": None}, "it has more than 0 MiB"),
     ],
 )
-def test_what_does_not_come_whole_is_not_kept(tmp_path, site, change, reason):
+def test_an_incomplete_download_is_not_kept(tmp_path, site, change, reason):
     url, _, how = site
     how |= change
     remote = Remote("the file", url, SHA256, largest=20_000)

@@ -17,7 +17,7 @@ write_atomically(Path(sys.argv[1]), lambda file: (file.write(b"half"), file.flus
 """
 
 
-def test_the_next_who_writes_a_file_removes_what_was_half_written_of_it(tmp_path):
+def test_the_next_writer_of_a_file_removes_its_partial_copies(tmp_path):
     for name in ("table.md", "other.md"):
         subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / name)])
     halves = sorted(path.name for path in tmp_path.iterdir())
@@ -56,7 +56,7 @@ def test_a_search_that_is_killed_while_its_database_is_made_begins_again(cli, tm
     assert os.listdir(tmp_path) == ["optuna.db"]
 
 
-def test_what_killed_commands_left_in_finished_folders_and_at_the_top_is_removed(tmp_path):
+def test_files_of_killed_commands_are_removed(tmp_path):
     run = Store(tmp_path).run("a" * 64)
     run.plan({"a": 1})
     zombie, left = subprocess.Popen([sys.executable, "-c", ""]), []

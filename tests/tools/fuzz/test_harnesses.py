@@ -31,7 +31,7 @@ def test_a_harness_takes_its_seeds(targets, tmp_path_factory, kind):
 
 
 @pytest.mark.parametrize("seed", ["a", "b"])
-def test_what_a_harness_is_there_for_is_noticed(targets, tmp_path, monkeypatch, seed):
+def test_the_harness_notices_planted_errors(targets, tmp_path, monkeypatch, seed):
     """An exception that no user may see, and a file beside the target, end a run."""
     if seed == "a":
         monkeypatch.setattr("hierbench.hierarchy.label_tree.paths_from_csv", lambda *_: {}[1])
