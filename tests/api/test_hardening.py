@@ -1,4 +1,4 @@
-"""What careless users, odd method files and damaged records must not break."""
+"""Careless users, invalid method files and damaged records."""
 
 import signal
 

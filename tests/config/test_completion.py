@@ -8,7 +8,7 @@ from hierbench.config.completion import complete_methods, method_names
 @pytest.fixture
 def complete(cli, tmp_path):
     def complete(*words):
-        """What bash offers for the last of the words, by the protocol of its completion."""
+        """Return bash's completions of the last word, by its protocol."""
         line = ["hierbench", *words]
         asked = {
             "_HIERBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(line), "COMP_CWORD": str(len(words)),

@@ -1,4 +1,4 @@
-"""Recipes, overrides and tuned hyperparameters: valid, or one line that says what is wrong, whatever the text."""
+"""Recipes, overrides and tuned hyperparameters: valid, or one line that names the mistake, for any text."""
 
 import os
 

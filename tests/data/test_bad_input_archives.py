@@ -46,7 +46,7 @@ def in_time():
 
 @pytest.fixture
 def little_memory():
-    """Two gigabytes of address space above what is in use."""
+    """Two gigabytes of address space above the current use."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), hard))
@@ -71,7 +71,7 @@ def header(name, size=0, kind=tarfile.REGTYPE, link="", attributes=None):
 
 
 def raw(member, content=b"", form=tarfile.GNU_FORMAT):
-    """A header that may lie about its size, and what follows."""
+    """A header, whose size may be wrong, and its content."""
     return member.tobuf(form) + content + b"\0" * (-len(content) % 512)
 
 

@@ -18,7 +18,7 @@ from hierbench.utils.errors import UserError
 
 @pytest.fixture
 def dataset(data_dir, tmp_path, monkeypatch):
-    """A copy of `shapes`, and what this process does not know of it."""
+    """A copy of `shapes` that this process has not checked."""
     monkeypatch.setattr(data, "verified_states", [])
     copied = tmp_path / "data/prepared/shapes"
     shutil.copytree(data_dir / "prepared/shapes", copied, ignore=shutil.ignore_patterns(data.CHECKED))

@@ -239,7 +239,7 @@ def spoil(folder, num, change):
 
 
 def test_pictures_with_names_of_others_and_of_macos(tmp_path, miniatures):
-    """The same names in each class, endings of other programs, and what a Mac puts into a zip."""
+    """The same names in each class, endings of other programs, and the files that a Mac adds to a zip."""
     folder = miniatures.cifar100_pictures(tmp_path / "pictures")
     digest = prepare("cifar100", tmp_path / "data", folder).digest
     for path in sorted((folder / "test").rglob("*.png")):

@@ -88,7 +88,7 @@ def test_a_truncated_photograph_is_an_error(tmp_path):
 
 
 def test_the_pixels_are_the_same_on_every_processor(tmp_path):
-    """PyTorch picks its code by the processor; what an old one would run gives the same digest."""
+    """PyTorch picks its code by the processor; the code for an old one gives the same digest."""
     file = photograph(tmp_path / "a.jpg", 500, 375, seed=3)
     code = (
         "import hashlib, pathlib, sys\n"
@@ -103,7 +103,7 @@ def test_the_pixels_are_the_same_on_every_processor(tmp_path):
 
 
 def torchvision_pixels(content):
-    """What torchvision's own decoder and its conversion to bytes make of a file."""
+    """A file decoded by torchvision and converted to bytes by it."""
     import torch
     from torchvision.io import ImageReadMode, decode_image
     from torchvision.transforms.v2.functional import to_dtype

@@ -1,4 +1,4 @@
-"""The digests of test targets that ship, each from its source, and what verification makes of them without data."""
+"""The digests of test targets that ship, each from its source, and their use in verification without data."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Datasets of users: listing, splits, trees, and what can be wrong: one line each, and nothing half-written."""
+"""Datasets of users: listing, splits, trees, and mistakes, which are one line each and leave nothing half-written."""
 
 import csv
 import json

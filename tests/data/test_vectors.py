@@ -1,4 +1,4 @@
-"""Features of the user's own: what is taken, what becomes of it, and what is wrong with it in one line."""
+"""Features of the user's own: formats, preparation, and mistakes in one line."""
 
 import numpy as np
 import pytest
@@ -194,7 +194,7 @@ def test_options_for_images_are_refused_on_features(override, message):
 
 
 def test_rows_are_gathered_from_the_mapped_file_and_given_back(arrays, tmp_path, monkeypatch):
-    """Of a large file nothing but the rows of a batch is in memory; what was read of it can be read again."""
+    """Only the rows of a batch of a large file are in memory; they can be read again."""
     prepared, spec = made(tmp_path, arrays), spec_of(tmp_path)
     given_back = []
     monkeypatch.setattr(feature_split, "LARGE", 1000)

@@ -169,7 +169,7 @@ def test_the_band_holds_exactly_the_competitive_rows_and_labels_do_not_cover_eac
 
 
 def fake_run(folder, hierarchy):
-    """A finished run of `shapes` with random predictions: what confusion reads."""
+    """A finished run of `shapes` with random predictions, for confusion."""
     specs = map(read_json, sorted(PUBLISHED.glob("*/spec.json")))
     content = next(spec for spec in specs if (spec["method"]["name"], spec["type"]) == ("flamingo", "type-I"))
     content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}

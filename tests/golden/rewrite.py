@@ -42,7 +42,7 @@ def short_run(prepared, folder, method, kind):
 
 
 def values(prepared, folder):
-    """Return everything; digests of what must not change at all."""
+    """Return everything; digests for values that must not change at all."""
     drawn = shapes.draw(np.arange(48), np.random.default_rng(0))
     torch.manual_seed(0)
     augmented = PadAndCrop(4, "zero", flip=True)(torch.from_numpy(drawn), torch.arange(48))

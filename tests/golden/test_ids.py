@@ -1,4 +1,4 @@
-"""The ids of what is published: the documented commands plan exactly those, whatever changes around them."""
+"""The ids of published runs: the documented commands plan exactly these."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def published_specs(table):
 
 
 def data_of(spec):
-    """What planning takes of data: digests, here the recorded ones."""
+    """The digests that planning needs of data, here the recorded ones."""
     tree = SimpleNamespace(digest=lambda: spec.dataset.hierarchy)
     return SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree)
 

@@ -31,7 +31,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def hierbench(cli, tmp_path):
-    """The command line on one folder of runs; what it prints."""
+    """Run the command line on one folder of runs; return its output."""
     return lambda *arguments: cli(tmp_path, *arguments, "--runs", tmp_path / "runs").ok()[1:]
 
 

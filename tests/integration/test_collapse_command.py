@@ -1,4 +1,4 @@
-"""`hierbench collapse` on a small dataset: what is trained, what is left alone, and what is written."""
+"""`hierbench collapse` on a small dataset: the runs that it trains, those that it reuses, and its files."""
 
 import contextlib
 import csv

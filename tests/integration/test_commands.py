@@ -1,4 +1,4 @@
-"""Real commands in a temporary folder; what is killed or counts what is imported is in a process of its own."""
+"""Real commands in a temporary folder; tests that kill or count imports use separate processes."""
 
 import json
 import os
@@ -179,7 +179,7 @@ def test_the_default_recipe_has_the_difficulty_it_promises(cli, tmp_path):
 
 
 def test_a_new_method_passes_the_check_and_runs(cli, folder, tmp_path):
-    """What it prints does not spoil the JSON; a comment in its file changes no id."""
+    """Its output does not spoil the JSON; a comment in its file changes no id."""
     cli(tmp_path, "methods", "new", "my-soft_labels2").ok()
     path = tmp_path / "my-soft_labels2.py"
     assert "all checks passed" in cli(tmp_path, "methods", "check", path).ok().out
@@ -200,7 +200,7 @@ SIX_EPOCHS = ("run", "--methods", "ce,crm", *ONE, "--set", "train.epochs=6")
 
 @pytest.fixture(scope="module")
 def undisturbed(cli, folder):
-    """A run that nobody kills: its folder, and what it printed."""
+    """An undisturbed run: its folder and output."""
     done = cli.start(folder, *SIX_EPOCHS, "--runs", "whole").finish().ok()
     return folder / "whole", done.out
 

@@ -1,4 +1,4 @@
-"""Method files that end their process, hang or raise what nobody expects; and what is kept of a method's file."""
+"""Method files that end their process, hang or raise unexpected exceptions; the kept copies of method files."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_imported(tmp_path):
 
 
 def test_an_exception_of_a_method_fails_its_checks(tmp_path):
-    """Be it what Python ends by: the other checks are carried out all the same."""
+    """Also one that ends Python: the other checks are carried out."""
     path = method(tmp_path, loss="if not targets.any(): raise SystemExit")
     problems = dict(check_method(find_method(path).cls))
     assert problems.pop("loss terms keep their names") == "SystemExit (line 12 of foreign.py)"
@@ -95,7 +95,7 @@ def test_a_long_error_is_cut_in_the_record(tmp_path, shapes, data_dir, loss, sco
 
 
 def test_the_command(cli, tmp_path):
-    """What a method prints is no part of the verdict, and the exit code is that of the checks."""
+    """The output of a method is not part of the verdict, and the exit code is that of the checks."""
     path = method(tmp_path, "print('all checks passed')", loss="if len(targets) > 2: raise RuntimeError")
     done = cli(tmp_path, "methods", "check", path)
     assert done.code == 1 and re.fullmatch(r"foreign: \d+ checks? failed(, \d not run)?", done.out.splitlines()[-1])
@@ -168,7 +168,7 @@ def test_a_worker_that_cannot_use_its_device_any_more_is_replaced(cli, tmp_path,
 
 
 def test_a_crash_of_a_single_job_is_a_failed_run(cli, tmp_path, data_dir):
-    """A file of the user's has a process of its own; what is left is a record with the signal, and no lock."""
+    """A user's file runs in a separate process; its record has the signal, and no lock is left."""
     file = method(tmp_path, loss="import os; os.abort()")
     done = cli(tmp_path, "run", "--methods", file, "--dataset", "shapes", "--data-dir", data_dir, *FAST)
     (status,) = (tmp_path / "runs").glob("*/status.json")

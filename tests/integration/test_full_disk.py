@@ -52,7 +52,7 @@ class Disk:
             subprocess.run(["mount", *how, str(self.path)], check=True)
 
     def files(self):
-        """Return what is on it."""
+        """Return its files."""
         return sorted(str(path.relative_to(self.path)) for path in self.path.rglob("*") if path.is_file())
 
 

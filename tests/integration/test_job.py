@@ -85,7 +85,7 @@ def test_a_method_of_the_user(cli, plan, tmp_path):
 
 
 def test_a_record_names_no_file_that_is_run(cli, plan, tmp_path, where):
-    """Whoever sends a planned job must not choose code."""
+    """The sender of a planned job must not choose code."""
     (job,) = plan("ce")
     evil = tmp_path / "evil.py"
     evil.write_text(f"open({str(tmp_path / 'harm')!r}, 'w')")

@@ -72,7 +72,7 @@ def arrays(folder, run):
 
 
 def evidence(folder, tree, run, of=None):
-    """What a run's metrics should be computed from; `of` is the run whose confidence it has."""
+    """The evidence of a run's metrics; `of` is the run whose confidence it has."""
     own, base = arrays(folder, run), arrays(folder, of or run)
     probabilities = base["scores"].double().softmax(dim=1)
     return Evidence(own["scores"], own["targets"], tree, probabilities, own.get("level_predictions"))
@@ -135,7 +135,7 @@ def test_names_with_a_plus_are_added_and_the_papers_columns_can_be_chosen(cli, f
 
 
 def test_without_the_option_nothing_changes(cli, folder, without_torch):
-    """Neither what is printed nor what is imported; columns that were computed are only read."""
+    """The output and the imports are the same; computed columns are only read."""
     before = leaderboard(cli, folder).ok().out
     table = leaderboard(cli, folder, "--metrics", "+ece").ok().out
     words = ("leaderboard", "--dataset", "shapes", "--runs", folder / "runs", "--data-dir", folder / "data")

@@ -1,4 +1,4 @@
-"""Every block of the README and of the pages in docs/ is run as it stands; what cannot be run here is parsed.
+"""Every block of the README and of the pages in docs/ is run as it stands, or parsed if it cannot be run here.
 
 How blocks are run, and what is made smaller: tests/support/pages.py. Numbers and drawings have tests of their own.
 """

@@ -30,7 +30,7 @@ def archived(folder, name):
 
 @pytest.fixture(scope="module")
 def prepared(cli, tmp_path_factory, shared, miniatures):
-    """A folder with all four prepared by the command line; {dataset: what it printed}."""
+    """A folder with all four prepared by the command line; {dataset: output}."""
     folder, lists = tmp_path_factory.mktemp("paper"), shared / "data/making-better-mistakes"
     aircraft = miniatures.aircraft_of(shared / "facts/fgvc-aircraft.csv")
     miniatures.fgvc(folder, per_class=1, aircraft=aircraft)

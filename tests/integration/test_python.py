@@ -1,4 +1,4 @@
-"""`hierbench.run`, `board`, `score` and what they return; docs/python.md runs as one script."""
+"""`hierbench.run`, `board`, `score` and their results; docs/python.md runs as one script."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def light():
 
 @pytest.fixture(scope="module")
 def page(light, data_dir, tmp_path_factory):
-    """All blocks of the page, run as a script in a folder of their own; and what they left and printed."""
+    """All blocks of the page, run as a script in a separate folder; their files and output."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "data").symlink_to(data_dir)
     script = folder / "page.py"

@@ -23,7 +23,7 @@ FAST = ["--dataset", "shapes", *ONE, *SHORT, "--set", "train.epochs=2"]
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes with one processor each; what starts them is Ray's own."""
+    """Two nodes with one processor each, started by Ray."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         for name in ("period_ms", "timeout_ms", "initial_delay_ms"):  # a dead node is noticed in seconds
@@ -198,7 +198,7 @@ def test_a_cluster_without_a_gpu(cluster):
 
 @pytest.fixture
 def order(tmp_path, data_dir, undisturbed):
-    """What the driver sends a node."""
+    """The message of the driver to a node."""
     from hierbench.api.registry import find_method
     from hierbench.config.spec import Spec
     from hierbench.execution.ray_cluster import _order

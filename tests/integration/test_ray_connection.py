@@ -1,4 +1,4 @@
-"""What Ray does to the process that calls it, and what becomes of a cluster that does not answer."""
+"""The effects of Ray on the calling process, and clusters that do not answer."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def work(tmp_path):
 
 
 def start(work, data_dir, *before):
-    """Start a command with a cluster of this machine alone, after what is `before` Python."""
+    """Start a command, after the words `before`, with a cluster of this machine alone."""
     where = ["--runs", work / "runs", "--data-dir", data_dir, "--executor", "ray"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "UV"))}
     return subprocess.Popen(

@@ -41,7 +41,7 @@ PLACES += [f"data/{name}" for name in IN_DATA]
 
 
 def content(folder):
-    """Return what is in a folder, with all that a command could change: bytes, times and kinds."""
+    """Return the bytes, times and kinds of all files in a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -73,7 +73,7 @@ def cross_entropy(work):
 
 
 def put(work, outside, place, kind):
-    """Put a link or a folder where a command looks; what it leads to looks like what belongs there."""
+    """Put a link or a folder in the place of a file; its target looks like that file."""
     path = work / place.replace("CE", cross_entropy(work))
     path.parent.mkdir(parents=True, exist_ok=True)
     outside.mkdir(exist_ok=True)

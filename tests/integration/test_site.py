@@ -24,7 +24,7 @@ TABLE = "tables/tiny-imagenet-frozen/"
 
 @pytest.fixture(scope="module")
 def site(cli, tmp_path_factory):
-    """What the command of docs/site.md makes of three tables."""
+    """The site of three tables, by the command of docs/site.md."""
     folder = tmp_path_factory.mktemp("site")
     records.shipped(folder / "published", seeds=2)
     records.hostile_folder(folder / "published")
@@ -153,7 +153,7 @@ def test_pages_load_without_errors_and_are_accessible(chromium, kinds, site, hal
 
 
 def test_columns_of_text_are_left_in_a_notebook(chromium, tmp_path):
-    """Jupyter aligns every cell of what it shows to the right."""
+    """Jupyter aligns every cell to the right."""
     jupyter = "<style>.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th { text-align: right; }</style>"
     table = html.notebook(board_table(Board.paper("fgvc")))
     (tmp_path / "cell.html").write_text(f'{jupyter}<div class="jp-RenderedHTMLCommon">{table}</div>', encoding="utf-8")

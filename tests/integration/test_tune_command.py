@@ -179,7 +179,7 @@ POINTS = (
 
 
 def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
-    """What is re-ranked is the tuned row, which is trained once."""
+    """The tuned row is re-ranked, and trained once."""
     folder = data("rates")
     _, out, err = cli(folder, "tune", "--methods", "ce,haframe", *RATES, *POINTS).ok()
     assert "ce type-II: 2 configurations x 1 runs" in err and "haframe type-II: 2 configurations x 1 runs" in err

@@ -1,4 +1,4 @@
-"""What docs/your-data.md makes of images drawn here, and then what a stranger may have instead."""
+"""docs/your-data.md on generated images, and on other inputs that users may have."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ RUN = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds.toml
 
 @pytest.fixture(scope="module")
 def walked(page):
-    """The page's commands in their order, with one seed of one epoch: {command: what it printed}."""
+    """The page's commands in their order, with one seed of one epoch: {command: output}."""
     folder, said = page("docs/your-data.md")
     return folder, {" ".join(line.split()[1:3]): done for line, done in said.items() if line.startswith("hierbench ")}
 
@@ -85,7 +85,7 @@ def test_a_cluster_s_jobs_need_neither_file_nor_images(cli, copy):
 
 
 def test_tables_are_verified_with_the_recipe_that_was_given(cli, copy):
-    """Given the file, the page of a table is what the records give; where it is not here, or was changed, a note."""
+    """With the dataset's file, the page of a table equals that of the records; otherwise a note says so."""
     shutil.rmtree(copy / "runs")
     short = ("--types", "type-I", "--seeds", "1", "--set", "train.batch_size=8", "--mlflow", "off")
     cli(copy, "run", "--methods", "ce,crm", "--dataset", "./birds.toml", *short).ok()

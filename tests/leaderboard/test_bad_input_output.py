@@ -1,4 +1,4 @@
-"""Names out of data in what is written for people: HTML, LaTeX, markdown, CSV and figures show them as they stand."""
+"""Names from data in HTML, LaTeX, markdown, CSV and figures are shown verbatim."""
 
 import csv
 import html.parser

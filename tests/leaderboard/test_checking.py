@@ -1,4 +1,4 @@
-"""Every command that shows runs leaves out what does not count, and names it."""
+"""Every command that shows runs leaves out those that do not count, and names them."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Differences between rows: by hand, against SciPy's tests, and what a command prints of them."""
+"""Differences between rows: by hand, against SciPy's tests, and as printed by the command."""
 
 import json
 import math

@@ -35,7 +35,7 @@ def test_all_published_values(shared, trees):
 
 @given(st.integers(0, 10**6), st.floats(0.5, 6.0), st.sampled_from(["height", "depth"]), st.randoms())
 def test_random_trees(reference, seed, gamma, distance, random):
-    """The closed form of s_min is what the search finds, and W W^T = S, whatever fits into memory at a time."""
+    """The closed form of s_min equals that of the search, and W W^T = S, for any block size."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 3, (int(rng.integers(3, 25)), 3)).astype(str)
     paths = {f"c{i}": (a, a + b, a + b + c)[: random.randint(0, 3)] for i, (a, b, c) in enumerate(labels)}

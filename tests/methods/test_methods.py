@@ -106,7 +106,7 @@ def test_the_contract_catches(how, check, message):
 
 
 class Tables(Wrong):
-    """A second loss on a partner of the class, looked up in a table of class indices; and what is drawn at random."""
+    """A second loss on a partner of the class, looked up in a table of class indices; and a random part."""
 
     persistent = True
 
@@ -127,7 +127,7 @@ class Tables(Wrong):
 
 
 def test_derived_tables_of_indices_are_told_from_other_mistakes():
-    """Rows can be permuted with the classes, indices within them cannot; what the model needs from the state stays."""
+    """Rows can be permuted with the classes, indices within them cannot; the rest of the state stays."""
     check = CHECKS["relabelling permutes the scores"]
     with pytest.raises(ContractError) as error:
         check(Tables)
@@ -245,7 +245,7 @@ def test_crm_equals_the_matrix_product(reference, distance):
 
 
 def test_crm_breaks_ties_of_siblings_exactly():
-    """Two siblings the base cannot tell apart tie, so that the lower index wins, whatever the rounding elsewhere."""
+    """Two siblings the base cannot tell apart tie, so that the lower index wins, in spite of rounding elsewhere."""
     probabilities = torch.tensor([[0.1, 0.1, 0.3, 0.2, 0.15, 0.15]])
     scores = CRM(SMALL).rescore(probabilities)
     assert scores[0, 0] == scores[0, 1]

@@ -151,7 +151,7 @@ def test_level_heads_equal_the_oracle(oracle, cifar100):
 
 
 def class_scores(reference, method, values):
-    """The logits of the classes [B, K]; their softmax is what post-hoc methods take."""
+    """The logits of the classes [B, K], whose softmax post-hoc methods take."""
     nodes = method.nodes
     if isinstance(method, ConditionalSoftmax):
         with_root = torch.cat([values.new_zeros(len(values), 1), values], dim=1)

@@ -134,7 +134,7 @@ def test_default_weights_without_a_network(tmp_path, monkeypatch):
 
 
 def test_weights_of_timm_are_those_of_its_libraries_cache(hub, tmp_path, whole):
-    """What the cache has is found, whoever put it there; nothing else is asked for where HF_HUB_OFFLINE is set."""
+    """Files in the cache are used, and nothing is downloaded if HF_HUB_OFFLINE is set."""
     model = Model(backbone="timm:test_vit", weights="default")
     assert find_weights(model, tmp_path) is None
     with pytest.raises(

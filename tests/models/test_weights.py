@@ -15,13 +15,13 @@ def resnet50_from(weights):
 
 @pytest.fixture(scope="module")
 def drawn():
-    """A ResNet-50 as drawn, which takes long; copy what is loaded into."""
+    """A ResNet-50 with random weights, which takes long; load into a copy."""
     return build_backbone(Model(backbone="resnet50"))
 
 
 @pytest.fixture(scope="module")
 def states():
-    """The tensors of a ResNet-50 as published, under both names: each is one number, which is what a file holds."""
+    """The tensors of a ResNet-50 as published, under both names: each is one number, as in a file."""
     from torchvision.models import resnet50
 
     with torch.device("meta"):

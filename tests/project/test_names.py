@@ -1,4 +1,4 @@
-"""Names in the project: variables say what they hold, and no two modules or classes share a name."""
+"""Names in the project: no vague variables, and no two modules or classes share a name."""
 
 import ast
 from collections import Counter

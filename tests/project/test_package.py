@@ -65,7 +65,7 @@ def test_the_version_and_the_citation(cli, tmp_path):
 
 
 def tracked():
-    """The files of the project: what git knows, or in an unpacked archive what is there."""
+    """The files of the project: those of git, or of an unpacked archive."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
     )

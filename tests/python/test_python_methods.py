@@ -1,4 +1,4 @@
-"""Methods given as classes and instances: what is kept of a notebook's or a script's class, and what is refused."""
+"""Methods given as classes and instances: the kept source of a notebook's or a script's class, and refused classes."""
 
 import linecache
 import subprocess

@@ -1,4 +1,4 @@
-"""Metrics beyond the paper's: what they are computed from, and what is kept of them."""
+"""Metrics beyond the paper's: their evidence, and their cache."""
 
 import json
 import math

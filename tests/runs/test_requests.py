@@ -1,4 +1,4 @@
-"""What was asked of a runs folder: recorded by commands, read from any folder, and what the tables make of it."""
+"""Requests to a runs folder: recorded by commands, read from any folder, and used by tables."""
 
 import json
 import os

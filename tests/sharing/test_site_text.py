@@ -1,4 +1,4 @@
-"""Text and code on the pages of a site, whatever strangers put into them."""
+"""Received text and code on the pages of a site."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""`hierbench verify`: why it rejects what was tampered with, beyond the fifteen ways of `test_tamperings.py`."""
+"""`hierbench verify`: reasons for rejection, beyond the cases of `test_tamperings.py`."""
 
 import json
 import re

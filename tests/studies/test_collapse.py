@@ -46,7 +46,7 @@ def simplex(num_classes, num_features, seed=0):
 
 
 def reference_class_means(features, targets, num_classes):
-    """What `class_means` computes, one number at a time, every sum correctly rounded."""
+    """`class_means`, one number at a time, every sum correctly rounded."""
     means = []
     for label in range(num_classes):
         own = [row for row, target in zip(features, targets, strict=True) if target == label]
@@ -55,7 +55,7 @@ def reference_class_means(features, targets, num_classes):
 
 
 def reference_angular_collapse(vectors, ideal, deviation):
-    """What `angular_collapse` computes, pair by pair."""
+    """`angular_collapse`, pair by pair."""
     differences = []
     for i, x in enumerate(vectors):
         for j in range(i + 1, len(vectors)):
@@ -250,7 +250,7 @@ def plan(shapes):
 
 
 def pretend(run, job, epochs, snapshots):
-    """Write what a run of so many epochs leaves, with some snapshots; a whole one is done."""
+    """Write the files of a run of so many epochs, with some snapshots; a complete one is done."""
     run.plan(job.spec.content())
     run.write_history([{"epoch": epoch} for epoch in range(1, epochs + 1)])
     snapshot_file(run, 1).parent.mkdir()

@@ -54,7 +54,7 @@ CHANGES = [
 
 
 def specs_of(shapes, method, kind, overrides=(), protocol="paper", tuned=None):
-    """The specs of a plan by id: a row, and what it re-ranks."""
+    """The specs of a plan by id: a row and its bases."""
     recipe = resolve_model(load_recipe("shapes", list(overrides), protocol))
     methods, _ = find_methods([method])
     return {job.id: job.spec for job in make_plan(recipe, shapes, methods, [kind], 2, tuned=tuned)}
@@ -67,7 +67,7 @@ def request_of(overrides=(), protocol="paper", methods="all", **more):
 
 
 def options_of(request, specs, method):
-    """The options that a request gives for a row of a method and what it re-ranks."""
+    """The options that a request gives for a row of a method and its bases."""
     row = dict(sorted(specs.items(), key=lambda item: item[1].method.name != method))
     runs = [SimpleNamespace(id=run_id) for run_id, spec in row.items() if spec.method.name == method]
     records = Records(Path(), requests=(request.model_copy(update={"ids": tuple(row)}),))
@@ -77,7 +77,7 @@ def options_of(request, specs, method):
 @pytest.mark.parametrize("protocol", ["paper", "authors"])
 @pytest.mark.parametrize(("method", "kind", "overrides"), CHANGES, ids=lambda value: str(value)[:40])
 def test_a_request_plans_the_ids_of_a_row(shapes, method, kind, overrides, protocol):
-    """Of what else was asked for in one command, nothing remains."""
+    """Other parts of the command are dropped."""
     specs = specs_of(shapes, method, kind, overrides, protocol)
     others = ["methods.descendant_softmax.lr.transform=0.5", *overrides]
     options = options_of(request_of(others, protocol), specs, method)
@@ -178,7 +178,7 @@ def test_mistakes_are_one_line(cli, tmp_path):
     ],
 )
 def test_a_row_whose_request_does_not_plan_it_shows_its_spec(cli, tmp_path, options, part):
-    """Whatever a received request says."""
+    """A received request may have any content."""
     folder = shutil.copytree(TABLES / "cifar100-lite2", tmp_path / "cifar100-lite2")
     lines = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()][-1:]
     request = Request.model_validate(lines[0] | {"options": lines[0]["options"] | (options or {})})

@@ -64,7 +64,7 @@ def timm_frame(made, k, *, separate, index, labels=None):
 
 
 def save_timm(frame, path, how):
-    """What timm's save_results does with --results-format."""
+    """The same as timm's save_results with --results-format."""
     if how == "parquet":
         frame.set_index("filename").to_parquet(path)
     elif how == "json":

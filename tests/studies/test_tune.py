@@ -133,7 +133,7 @@ def tried(search, value_of=value_of):
 
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
 def test_a_search_chooses_the_same_whenever_it_is_started(sampler):
-    """What a killed command has trained is found again, and two commands share the work."""
+    """Runs of a killed command are reused, and two commands share the work."""
     space = Space(GRID.grid, GRID.ranges, 4 if sampler == "grid" else 14)
     found = tried(Search(space, sampler))
     assert found == tried(Search(space, sampler)) and len({tuple(params.values()) for params in found}) == space.trials
@@ -253,7 +253,7 @@ def test_configurations_worse_than_the_median_are_pruned():
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_path, workers, monkeypatch):
-    """In this process and in workers of their own; what waits is not started."""
+    """In this process and in workers; waiting jobs are not started."""
     monkeypatch.setattr("hierbench.execution.scheduler.throttled", lambda report, seconds: report)  # however fast it is
     setting = Setting(tmp_path / "runs", data_dir, workers=workers, threads=1)
     epochs = 4 if workers == 1 else 60  # workers are asked every half second

@@ -1,4 +1,4 @@
-"""Pages as files and in headless Chromium, and axe-core, which finds what bars a page to some of its readers."""
+"""Pages as files and in headless Chromium, and axe-core, which finds barriers for readers."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ FLAGS = (
 
 @contextmanager
 def started(profile):
-    """Chromium with a fresh profile, whose dialogs only set `window.ran`; the test is skipped where there is none."""
+    """Chromium with a fresh profile, whose dialogs only set `window.ran`; without it the test is skipped."""
     if not CHROMIUM.exists() or not CHROMEDRIVER.exists():
         pytest.skip("no /usr/bin/chromium and /usr/bin/chromedriver: Debian's chromium and chromium-driver")
     webdriver = pytest.importorskip("selenium.webdriver")
@@ -73,7 +73,7 @@ def requests(driver):
 
 
 def violations(driver):
-    """What axe-core finds: (rule, what, where)."""
+    """The findings of axe-core: (rule, description, place)."""
     if not AXE.exists():
         pytest.skip(f"no {AXE.relative_to(ROOT)}: npm pack axe-core, as .ci/run does")
     asked = {"expression": AXE.read_text(encoding="utf-8") + RUN_AXE, "awaitPromise": True, "returnByValue": True}

@@ -64,7 +64,7 @@ class Done(NamedTuple):
 
 
 class Started:
-    """A running process, in a process group of its own, with pipes for what it prints."""
+    """A running process, in a process group of its own, with pipes for its output."""
 
     def __init__(self, pid, wait, out, err):
         self.pid, self._wait = pid, wait

@@ -29,7 +29,7 @@ def import_everything():
 
 
 def fork_workers():
-    """Let what this process starts be forks of it."""
+    """Let child processes be forks of this one."""
     real = multiprocessing.get_context
     multiprocessing.get_context = lambda method=None: real("fork")
     importlib.import_module("hierbench.execution.workers").start_server = lambda: real("fork")
@@ -99,7 +99,7 @@ def serve(connection):
 
 
 def run_python(arguments):
-    """Do what `python ARGUMENTS` does, with -m MODULE, -c CODE or a file."""
+    """Do the same as `python ARGUMENTS`, with -m MODULE, -c CODE or a file."""
     first, *rest = arguments
     if ("--jobs", "1") in pairwise(arguments):  # one thread, as in command_line.py: results are compared with its
         importlib.import_module("hierbench.execution.resources").num_cores = lambda: 1

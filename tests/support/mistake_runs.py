@@ -45,7 +45,7 @@ def prepare(data_dir, paths=PATHS, per_class=50, size=32, name="shapes"):
 
 
 def seal(run):
-    """Record the files of a run as they are now, as whoever made them would have."""
+    """Record the digests of a run's files as they are now."""
     gone = {name: record for name, record in run.status.get("files", {}).items() if name == PREDICTIONS}  # if published
     run.set_status("done", files=gone | fingerprints(run.folder))
 
@@ -87,7 +87,7 @@ def random_scores(targets, num_classes, seed, skill=1.5):
 
 
 def of_runs(dataset, runs, **more):
-    """Return what is asked of a figure of all runs in a folder."""
+    """Return the request for a figure of all runs in a folder."""
     from hierbench.figures.plots.figure_data import FigureRequest
     from hierbench.leaderboard.board import Board
     from hierbench.runs.record_reader import read_records

@@ -91,7 +91,7 @@ def is_run(line):
 
 
 class Pages:
-    """Runs pages, each at most once, and keeps what their commands said."""
+    """Runs pages, each at most once, and keeps the output of their commands."""
 
     def __init__(self, cli, make_folder, setups):
         self.cli, self.make_folder, self.setups = cli, make_folder, setups

@@ -61,7 +61,7 @@ class Residual(nn.Module):
 
 
 class Network(nn.Module):
-    """Backbone, what follows it, and the linear heads; which learning rate each takes is said in `rates`."""
+    """Backbone, feature extractor and linear heads, with their learning rates in `rates`."""
 
     def __init__(self, backbone, channels, kind, dataset, num_classes, heads, momentum):
         super().__init__()

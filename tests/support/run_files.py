@@ -1,4 +1,4 @@
-"""Files of a run as they are, whatever its reader would say of them."""
+"""Files of a run, read without the checks of its reader."""
 
 import json
 

@@ -83,7 +83,7 @@ def publish(folder, dataset, rows, seeds=3, **extra):
 
 
 def shipped(folder, seeds):
-    """Publish what the shipped table would be with fewer seeds."""
+    """Publish the shipped table with fewer seeds."""
     dataset = "tiny-imagenet-frozen"
     for path in SHIPPED.glob(f"{dataset}/*/spec.json"):
         if json.loads(path.read_text())["seed"] < seeds:

@@ -34,7 +34,7 @@ RECORDED = ("metrics.json", PREDICTIONS, compact.FILE, "history.csv", "environme
 
 @dataclass
 class Found:
-    """What must be found of a tampering.
+    """The findings that a tampering must give.
 
     Attributes:
         lines: pairs (who, what) of which each must be in a line: a run's first 12 digits, a row or table, and a regular
@@ -165,7 +165,7 @@ def edited_predictions(folder):
 
 
 def both_resealed(folder):
-    """Predictions are better, metrics follow from them, and all is sealed again; what re-ranks them tells."""
+    """Predictions are better, metrics follow from them, and all is sealed again; the re-ranked run differs."""
     run, above = folder.run("ce", 2), folder.run("crm", 2)
     _improve(run, folder.tree, source="e" * 64)
     reseal(run, sha256="e" * 64)
@@ -250,7 +250,7 @@ def impossible_values(folder):
 
 
 def targets_from_predictions(folder):
-    """The targets of a run are what it predicts, and its metrics follow."""
+    """The targets of a run equal its predictions, and its metrics follow."""
     run = folder.run("flamingo", 1)
     scores, _ = predictions_of(run)
     predict(run, scores, scores.argmax(axis=1), folder.tree)
@@ -335,7 +335,7 @@ def _ask(folder, *asked):
 
 
 def _hide(folder, hidden):
-    """Call runs an ablation, and make the table as if they were none."""
+    """Call runs an ablation, and make the table without them."""
     runs = Store(folder.path).runs()
     _ask(folder, ("comparison", [run for run in runs if run not in hidden]), ("ablation", hidden))
     content, names = json.loads(folder.table.read_text()), {run.folder.name for run in hidden}
@@ -410,7 +410,7 @@ def claimed_metric(folder):
 
 
 def endless_metric(folder):
-    """A number whose sum over seeds is infinite is none."""
+    """A number whose sum over seeds is infinite is not a value."""
     for seed in range(3):
         run = folder.run("ce", seed)
         edit(run, "metrics.json", test__top1=1.7e308)
@@ -419,7 +419,7 @@ def endless_metric(folder):
 
 
 def budget_invented(folder):
-    """A search of fewer trials than none is no budget."""
+    """A search with a negative number of trials is not a budget."""
     runs = [run.folder.name for run in Store(folder.path).runs()]
     budget = {"flamingo:type-I": {"trials": -5, "runs": True, "study": "s"}}
     own = json_digest(["comparison", "shapes", {}, runs, budget])[:16]
@@ -431,7 +431,7 @@ def budget_invented(folder):
 
 
 def request_of_another_id(folder):
-    """A request whose id is not the digest of what it says is ignored."""
+    """A request whose id is not the digest of its content is ignored."""
     _ask(folder, ("comparison", Store(folder.path).runs()))
     path = folder.path / "requests.jsonl"
     path.write_text(path.read_text().replace('"options": {}', '"options": {"seeds": 9}'))

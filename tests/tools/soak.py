@@ -1,4 +1,4 @@
-"""Kill commands again and again, start them again, and compare with what nothing disturbed.
+"""Kill commands repeatedly, start them again, and compare with undisturbed results.
 
     python tests/tools/soak.py [--kills 60] [--seed 0] [--only training|preparing|tuning|ablating|scoring|publishing]
 

@@ -1,4 +1,4 @@
-"""The commands that `soak.py` kills: what they are, what they need, the files that they write, and what they leave."""
+"""The commands that `soak.py` kills: their inputs, the files that they write, and their results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ FILES = {  # that a command writes, by the beginning of the name
 
 
 def carry_out(*arguments: str) -> None:
-    """Do what the command line does, in this process; ends it after an error."""
+    """Run the command line in this process; ends it after an error."""
     from hierbench.cli.main import main
 
     sys.argv = ["hierbench", *arguments]
@@ -100,7 +100,7 @@ def make_runs(place: Path) -> None:
 
 
 def make_folder(kind: str, folder: Path) -> None:
-    """Make the folder of a round, with what is there before the first command."""
+    """Make the folder of a round, as it is before the first command."""
     folder.mkdir()
     if kind == "scoring":
         shutil.copytree(folder.parent / "runs-1", folder / "runs")
@@ -110,7 +110,7 @@ def make_folder(kind: str, folder: Path) -> None:
 
 
 def remaining(kind: str, folder: Path) -> tuple[tuple[str, ...], ...]:
-    """Return the commands that are still to be carried out: a user updates what is published."""
+    """Return the remaining commands: a user updates a publication."""
     return COMMANDS[kind][kind == "publishing" and (folder / "published/shapes.md").exists() :]
 
 
@@ -126,7 +126,7 @@ def digest(path: Path) -> str:
 
 
 def published(folder: Path) -> dict[str, str]:
-    """Return {path: SHA-256} of the folder of publications, and of what is in its place."""
+    """Return {path: SHA-256} of the folder of publications, and of anything in its place."""
     return digests(folder, "published/**/*")
 
 

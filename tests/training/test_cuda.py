@@ -1,4 +1,4 @@
-"""What a GPU must do as the CPU does; skipped where there is none. `tests/tools/bench.py` has the figures."""
+"""A GPU computes the same as a CPU; skipped without a GPU. `tests/tools/bench.py` measures speed."""
 
 import numpy as np
 import pytest

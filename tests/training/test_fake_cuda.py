@@ -1,4 +1,4 @@
-"""What jobs compute on a GPU, with fake tensors: they have a device and no values, and need no GPU.
+"""Jobs on a GPU, with fake tensors: they have a device and no values, and need no GPU.
 
 Tensors on two devices raise, and so does what makes the host wait for the device.
 """
@@ -52,7 +52,7 @@ class Watched(TorchDispatchMode):
 
 @pytest.fixture
 def gpu():
-    """Moves modules and tensors to a fake GPU, and then watches what is computed there."""
+    """Moves modules and tensors to a fake GPU, and then watches the computations."""
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
 
         def move(thing):
@@ -158,7 +158,7 @@ def test_a_step_on_mps_has_no_float64(shapes, name):
 
 
 def test_the_mean_of_an_epoch_s_terms_is_taken_on_the_cpu(monkeypatch):
-    """It is in float64; the copy is what waits for the device."""
+    """It is in float64; only the copy waits for the device."""
     calls = []
     for name in ("cpu", "double"):
         real = getattr(torch.Tensor, name)

@@ -1,4 +1,4 @@
-"""What a program leaves that is killed while it writes, and who removes it."""
+"""Partial files of killed programs, and their removal."""
 
 import os
 import subprocess

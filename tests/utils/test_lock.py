@@ -1,4 +1,4 @@
-"""The lock of a run's folder: one owner at a time, whoever is killed or stopped, whatever the clock says."""
+"""The lock of a run's folder: one owner at a time, in spite of kills, stops and clocks."""
 
 import multiprocessing
 import os

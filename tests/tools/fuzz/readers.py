@@ -1,4 +1,4 @@
-"""Targets of what others give: a dataset's file and manifest, predictions to be scored, a published table.
+"""Targets of received files: a dataset's file and manifest, predictions to be scored, a published table.
 
 As in `targets.py`, the first byte chooses what the others are put into. Where the next one is a zero, they choose one
 value of a right file and what it becomes; the file that holds digests then says what a forger would let it say.

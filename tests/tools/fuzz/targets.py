@@ -1,4 +1,4 @@
-"""What the fuzzer and the tests of bad input call: bytes in, a right result or a documented error, and nothing else.
+"""The functions that the fuzzer and the tests of bad input call: bytes in, a right result or a documented error.
 
 A target takes bytes and an empty folder of its own, and raises what no user may see: any exception but UserError and
 the ValueError that a function documents. The first byte often chooses what the others are put into.
