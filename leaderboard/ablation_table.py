@@ -160,5 +160,5 @@ def _settings(tables: Sequence[Ablation]) -> list[str]:
 
 def _cell_content(cell: Cell) -> dict[str, Any]:
     content = asdict(cell)
-    del content["interval"]  # of the leaderboard alone
+    del content["interval"]  # only of the leaderboard
     return content

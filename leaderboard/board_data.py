@@ -19,7 +19,10 @@ from hierbench.leaderboard.statistics import CitedRow, Row
 from hierbench.runs.record import Records
 from hierbench.utils.errors import UserError
 
-PUBLISHED, SCORED = "published", "scored"  # in place of a protocol: of printed tables, and of scored rows alone
+PUBLISHED, SCORED = (
+    "published",
+    "scored",
+)  # in place of a protocol: printed tables, and only scored rows
 
 
 @dataclass(frozen=True, repr=False)

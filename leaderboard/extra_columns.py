@@ -50,7 +50,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         ddof = 1 if spec is None else spec.evaluation.ddof
         rows.append(replace(row, metrics={**row.metrics, **_cells(names, of_runs, ddof)}))
     shown = [column.name for column in columns]
-    if not any(name in row.metrics for name in shown for row in rows):  # as of HierDist@20 alone, of ten classes
+    if not any(name in row.metrics for name in shown for row in rows):  # as for only HierDist@20, with ten classes
         raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
     remark, claimed = board.remark, claimed_in(names, [run for runs in done.values() for run in runs])
     if claimed:

@@ -15,7 +15,7 @@ from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import HEADINGS, MEAN, PRINTED_DIGITS, seeds
 
-BASES = {"crm": "ce"}  # what affects a model affects its re-ranking too
+BASES = {"crm": "ce"}  # differences of a model affect its re-ranking too
 COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")
 ROUNDING = 1e-9  # intervals that touch in decimals may be apart in binary
 

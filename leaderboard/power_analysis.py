@@ -91,7 +91,7 @@ def compute_power(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) 
     from scipy.special import chdtrc, comb, nctdtr, stdtrit
 
     n, scale = np.asarray(seeds, dtype=np.float64), max(effect.deviations)
-    if not scale:  # what is tested then is in `hierbench.leaderboard.paired`: p depends on the number of seeds alone
+    if not scale:  # see `hierbench.leaderboard.paired`: p then depends only on the number of seeds
         least = 0.5 ** (n - 1) if effect.test == "paired" else 2.0 / comb(2 * n, n)
         return np.asarray((effect.difference != 0) & (least < level), dtype=np.float64)
     variances = np.square(np.array(effect.deviations) / scale)
@@ -99,7 +99,7 @@ def compute_power(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) 
     freedom = (n - 1) * variances.sum() ** 2 / np.square(variances).sum()
     limit = stdtrit(freedom, 1 - level / 2)
     # SciPy's function is slow and NaN far from 0. There the chance of the wrong sign is nothing, and the normal part of
-    # t varies little: what is left is that of the estimated deviation.
+    # t varies little: its variation is that of the estimated deviation.
     missed = np.where(shift > FAR, chdtrc(freedom, freedom * (shift / limit) ** 2), 0.0)
     near, wrong = shift <= FAR, shift <= 6.0
     missed[near] = nctdtr(freedom[near], shift[near], limit[near])
@@ -139,7 +139,7 @@ def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *
     Paired by seed where two or more are shared, unless `paired` is False; NaN is left out.
     """
     first, other = known_values(row), known_values(reference)
-    if not paired:  # seeds of their own: none is shared
+    if not paired:  # different seeds
         first = {2 * seed: value for seed, value in first.items()}
         other = {2 * seed + 1: value for seed, value in other.items()}
     gap = difference(first, other)

@@ -11,7 +11,7 @@ from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line
 
 OTHER_SETTINGS = "finished runs with other settings are not in this table"
-LISTED = 6  # requests in an error, and in the line on what is left out
+LISTED = 6  # requests in an error, and in the line on runs that are left out
 
 
 class NoRunsError(UserError):

@@ -10,7 +10,7 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.text import one_line
 
-TYPE = "scored"  # in the column of types: what the model is made of is not known
+TYPE = "scored"  # in the column of types: the model is not known
 
 
 def scored_records(records: Records) -> list[tuple[Scored, Record]]:

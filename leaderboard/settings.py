@@ -71,7 +71,7 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     if content["train"]["precision"] == "auto":  # any is right, and the table says which
         keys.remove("train.precision")
     normalisation = {"augment.mean", "augment.std"}
-    if not spec.model.crops:  # the others do not apply, whatever the recipe says
+    if not spec.model.crops:  # the others do not apply
         keys = [key for key in keys if not key.startswith("augment.") or key in normalisation]
     left_to_library = normalisation | {"model.input_size"}
     keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]

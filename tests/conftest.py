@@ -252,3 +252,18 @@ def trained(cli, data_dir, once, tmp_path_factory):
             path.unlink()
 
     return shutil.copytree(once("trained", build) / "runs", tmp_path_factory.mktemp("trained") / "runs")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, data_dir):
+    """A folder of one file of tests, with prepared `shapes`."""
+    folder = tmp_path_factory.mktemp("work")
+    shutil.copytree(data_dir, folder / "data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained_folder(trained, folder):
+    """The same with the runs of `trained`."""
+    shutil.copytree(trained, folder / "runs")
+    return folder

@@ -215,7 +215,7 @@ def _check_level_scores(cls: type[Method]) -> None:
             require(same, f"an example's level_scores of level {number} depend on the rest of the batch")
 
 
-# What follows is checked of methods that re-rank predictions.
+# The following checks are for methods that re-rank predictions.
 
 
 def _probabilities(cls: type[PostHoc], seed: int = TEST, num: int = BATCH) -> list[Tensor]:

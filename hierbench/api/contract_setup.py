@@ -15,7 +15,7 @@ from hierbench.api.method import AnyMethod, Method, PostHoc, base_names
 from hierbench.hierarchy.label_tree import Hierarchy
 
 BATCH = 8
-NUM_FEATURES = 20  # of type I: differs from all sizes below, so that a dimension's size says what it counts
+NUM_FEATURES = 20  # of type I: differs from all sizes below, so that sizes tell dimensions apart
 PATHS = {
     "ash": ("plant", "tree", "ash"),
     "oak": ("plant", "tree", "oak"),

@@ -27,7 +27,7 @@ from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign, line_in, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 
-HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are bases of other methods alone
+HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are only bases of other methods
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def group(help: str, *commands: Callable[..., None], panels: dict[str, str] | No
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.callback()(lambda: None)  # keeps the name of a command that is alone
+    app.callback()(lambda: None)  # keeps the name of a single command
     for function in commands:
         about = " ".join((getdoc(function) or "").partition("\n\n")[0].split())
         epilog = f"\b\nExample: hierbench {vars(function)['example']}"

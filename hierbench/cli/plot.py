@@ -45,7 +45,7 @@ def plot(
     _check(kind, dataset, numbers, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
     if output is not None:
         style.check_output(output)
-    # What is not the default is part of the name, so that one figure does not replace another.
+    # Options that are not the default are part of the name, so that figures do not replace each other.
     parts = [kind, dataset_name(dataset) or "example", "published" if numbers == "paper" else None, protocol]
     parts += [place.request]
     target = output or refuse_links(place.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"

@@ -186,7 +186,7 @@ class Collapse(Closed):
     deviation: Literal["absolute", "raw"] = "absolute"
 
 
-# The methods of Liang & Davis, ICCV 2023, in the order of its tables, and what --methods takes for several at once.
+# The methods of Liang & Davis, ICCV 2023, in the order of its tables, and the words of --methods for several at once.
 PAPER_METHODS = ("ce", "crm", "flamingo", "hafeature", "haframe")
 METHOD_GROUPS = ("all", "paper")
 

@@ -44,7 +44,7 @@ def _bool_as_number(value: Any, read: Any, key: str = "") -> str:
 
 def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first problem with the content of a closed model."""
-    # A misspelt key is unknown and missing: what is unknown says more.
+    # A misspelt key is unknown and missing: the unknown one is more helpful.
     first = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     parts = [str(part) for part in first["loc"]]
     location = ".".join(parts)

@@ -102,7 +102,7 @@ def random_parts(batch: int, height: int, width: int, device: torch.device) -> t
     ratio = torch.empty(ATTEMPTS, batch, device=device).uniform_(-math.log(RATIO), math.log(RATIO)).exp()
     part_width, part_height = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
     fits = (part_width > 0) & (part_width <= width) & (part_height > 0) & (part_height <= height)
-    first = fits.int().argmax(dim=0, keepdim=True)  # of the attempts; the first one if none fits
+    first = fits.int().argmax(dim=0, keepdim=True)  # of the attempts; the first one if no attempt fits
     any_fits = fits.any(dim=0)
     part_width = torch.where(any_fits, part_width.gather(0, first)[0], width)
     part_height = torch.where(any_fits, part_height.gather(0, first)[0], height)

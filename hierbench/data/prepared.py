@@ -37,7 +37,7 @@ from hierbench.utils.files import (
 
 CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
 ROWS = 256  # images read at a time
-RELEASED = 64 * ROWS  # rows after which the memory of what was read is given back
+RELEASED = 64 * ROWS  # rows after which the memory of rows that were read is given back
 LARGEST_IDS = 1 << 30  # bytes
 Progress = Callable[[float], None]  # the share that is done
 verified_states: list[dict[str, Any]] = []  # states that this process has verified

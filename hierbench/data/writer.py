@@ -26,7 +26,7 @@ from hierbench.utils.processes import num_cores
 SPLITS = ("train", "val", "test")
 TOGETHER = 16  # pieces that a thread takes and writes at a time; one by one, preparing takes an eighth longer
 WINDOW = 32  # pieces per core that are read ahead: bounds the memory, and keeps a group waiting for each thread
-FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush: a kill costs what came since
+FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush: a kill costs the later ones
 
 sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 

@@ -127,7 +127,7 @@ def seconds_per_image(
         if larger > batch:
             batch, trainee = larger, make_trainee(larger)
             trainee.train()
-            # A step on features takes milliseconds, of which one alone says little.
+            # A step on features takes milliseconds, so that one is not enough.
             rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
             seconds = statistics.median(measure_seconds(trainee.train, device) for _ in range(rounds))
         return seconds / batch

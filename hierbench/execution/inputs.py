@@ -56,7 +56,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:
             say(f"note: {recipe.data.dataset} is already prepared in {options.data_dir}; --source is not read")
             source = None
-        if recipe.data.dataset in NEEDS_SOURCE:  # says what to get, before anything is downloaded
+        if recipe.data.dataset in NEEDS_SOURCE:  # names the file to get, before anything is downloaded
             prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
             source = None
         if model.weights != "none":  # before the data, which can take hours

@@ -55,7 +55,7 @@ def train_on_ranks(
         _serve(ranks, {"report": report, "epoch": after_epoch, "guard": run.guard})
     finally:
         for process in ranks.values():
-            process.kill()  # files are written atomically, so none is left half-written
+            process.kill()  # files are written atomically, never in part
         for connection, process in ranks.items():
             process.join(JOIN_SECONDS)
             connection.close()

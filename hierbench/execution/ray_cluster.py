@@ -149,7 +149,7 @@ def _received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
     return outcome
 
 
-# What follows runs on the nodes.
+# The rest runs on the nodes.
 
 
 def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:

@@ -19,7 +19,7 @@ from hierbench.utils.text import one_line
 
 LOCAL = "local"  # a cluster of this machine alone, started for the command
 TIMEOUT = 5.0  # seconds for a head node to answer
-# Our defaults for what Ray reads from the environment: no usage statistics, and under `uv run` the working folder is
+# Our defaults for Ray's environment variables: no usage statistics, and under `uv run` the working folder is
 # not sent to every node and installed there.
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 TOKEN = secrets.token_hex(32)  # of clusters started here; without it Ray leaves one in the user's home
@@ -95,7 +95,7 @@ def connected(address: str | None) -> Iterator[str]:
         if where == LOCAL:
             os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
         try:
-            # Ray raises many types, and documents none; its workers could import from the folder that it starts in.
+            # Ray raises many undocumented types; its workers could import from the folder that it starts in.
             with foreign(problem), redirect_stdout(sys.stderr), chdir(sys.prefix):
                 ray.init(address=where, log_to_driver=False, logging_level="error", **options)
             yield ray.get_runtime_context().get_node_id()

@@ -69,7 +69,7 @@ def run_plan(
     if not setting.in_process and setting.executor != "ray":
         run_in_workers(queue, setting)
         return queue.failed
-    local_setting = setting.of_worker(0)  # in this process, one after another; of Ray, what its nodes left to re-rank
+    local_setting = setting.of_worker(0)  # in this process, one after another; with Ray, jobs that re-rank
     while queue.waiting:
         if job := queue.take(set()):
             queue.end(job, outcome := execute(job, local_setting, throttled(queue.reporter(job), 0.2), queue.note))

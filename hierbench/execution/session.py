@@ -27,7 +27,7 @@ from hierbench.training.fabric import resolve_precision
 from hierbench.utils.console import Meter, duration, say
 from hierbench.utils.errors import UserError
 
-RESCORE_WORK = 0.2  # of an epoch: what re-ranking counts in the progress bar
+RESCORE_WORK = 0.2  # of an epoch: the weight of re-ranking in the progress bar
 MOST_SEEDS = 1000  # also of a recipe
 
 
@@ -99,7 +99,7 @@ class Execution:
     def __init__(self, session: Session, name: str) -> None:
         options, setting, dataset = session.options, session.setting, session.recipe.dataset
         self.setting, self.failed = setting, dict[str, str]()
-        self.meter = Meter(dataset, 0.0)  # of what it is told to expect, in epochs, see `job_work`
+        self.meter = Meter(dataset, 0.0)  # of the expected work in epochs, see `job_work`
         title = f"{name} {time.strftime('%Y-%m-%d %H:%M:%S')}"
         uri, self._store = options.mlflow or default_uri(options.runs), Store(options.runs)
         self.mirror = Mirror(
@@ -148,7 +148,7 @@ class Execution:
         extract_features(plan, self.setting)
         with self.meter:
             self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
-            for job in plan:  # what an earlier command could not mirror
+            for job in plan:  # runs that an earlier command could not mirror
                 if not self.mirror.has(job.id) and (record := self._record(job)).done:
                     self.mirror.write(record, labels[job.id], _read_history(record))
         self._status = "FAILED" if self.failed else "FINISHED"

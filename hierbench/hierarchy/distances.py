@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 # A height is at most 256, so that squares of up to 181 and the products of smaller trees do not overflow either.
 DISTANCE = np.int16
-COLUMNS = 512  # at a time: what is between the levels stays small beside the matrix
+COLUMNS = 512  # at a time: intermediate arrays stay small beside the matrix
 
 
 def distance_matrix(

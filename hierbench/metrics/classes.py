@@ -34,7 +34,7 @@ class HierarchicalMetric(Metric):
 
     is_differentiable = False
     full_state_update = False
-    sums: Any  # [1 + S], or what all examples add, a tensor per batch: after a synchronisation one of all
+    sums: Any  # [1 + S], or the contributions of all examples, a tensor per batch: after a synchronisation one of all
 
     def __init__(self, hierarchy: Hierarchy, name: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -213,7 +213,7 @@ def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
             numbers = range(1, 1 + (1 if hierarchy is None else hierarchy.num_levels))
             names += [f"{family}@{level}" for level in numbers]
         elif parameter:
-            ks = KS[1:] if family == "hops" else KS  # the best class alone has no order
+            ks = KS[1:] if family == "hops" else KS  # a single class has no order
             names += [f"{family}@{k}" for k in ks if k <= most]
         else:
             names.append(spec.name)

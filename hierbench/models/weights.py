@@ -21,7 +21,7 @@ from hierbench.utils.files import open_regular
 if TYPE_CHECKING:
     from hierbench.models.libraries.timm_networks import HubFile
 
-# Under which training scripts save a state beside other things, and what wrappers put before each name.
+# Keys under which training scripts save a state beside other things, and prefixes of wrappers.
 STATES = ("state_dict", "model", "model_state_dict")
 WRAPPERS = ("module.", "_orig_mod.")
 LITE = re.compile(r"tf_efficientnet_lite\d(\..*)?")
@@ -193,7 +193,7 @@ def _rename_lite(
             rules = EXPANDING if f"_blocks.{match[1]}._expand_conv.weight" in state else PLAIN
             layer = rules.get(match[2])
             new = layer and f"{blocks[int(match[1])]}.{layer}"
-        renamed[f"{new}.{parameter}" if new else key] = value  # strict matching reports what no rule covers
+        renamed[f"{new}.{parameter}" if new else key] = value  # strict matching reports names without a rule
     return renamed
 
 

@@ -140,7 +140,7 @@ def _found(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str, list
                 for alias in node.names:
                     imports.setdefault(alias.asname or alias.name.partition(".")[0], []).append(line)
         for symbol in symbols:
-            if symbol.is_assigned():  # an import that is not what the name means
+            if symbol.is_assigned():  # an import that the name does not refer to
                 imports.pop(symbol.get_name(), None)
     return source, imports
 

@@ -109,7 +109,7 @@ def run(
     file = None if isinstance(tuned, bool) else Path(tuned)
     with _same_torch():
         ended = compare(options, tuned=bool(tuned), file=file, columns=parse_columns(metrics))
-    assert ended.board is not None  # only a dry run has none
+    assert ended.board is not None  # only a dry run has no board
     for line in ended.shown.lines:
         say(line)
     return ended.board

@@ -9,7 +9,7 @@ from hierbench.runs.record import Record
 from hierbench.runs.state import State
 from hierbench.utils.text import one_line
 
-# Of a run that was verified; what is damaged is rejected.
+# Of a verified run; a damaged one is rejected.
 VERIFIED = tuple(state for state in State if state not in (State.RECORDED, State.DAMAGED))
 CAVEAT = (
     "Not known from any record: whether images of the test split were seen in training, how long hyperparameters were "
@@ -20,10 +20,10 @@ CAVEAT = (
 SHOWN = 3  # differences of a table that its line names
 LONGEST = 400  # characters of a line's part that comes from a record
 
-# Parts of notes that a table needs no line for: it shows it itself, or the verdict is none the weaker.
+# Parts of notes without a line below the table: the table shows it, or the verdict does not depend on it.
 NOT_FINISHED = "is not finished"
 TARGETS_KNOWN = "its targets are those of"
-# What a table says once, of all runs: whoever makes up targets, and predictions of them, has a run recomputed.
+# Said once below a table, for all runs: with invented targets and predictions, a run is recomputed too.
 TARGETS_ALONE = "targets come from the folder and were compared with nothing"
 
 

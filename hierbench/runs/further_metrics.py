@@ -20,7 +20,7 @@ from hierbench.runs.record import Record, Records, is_number
 from hierbench.utils.files import read_json_object, write_json
 
 FILE = "further-metrics.json"
-SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages on whose code the values depend, and `evidence`
+SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages whose code computes the values, and `evidence`
 Values = dict[str, float]  # NaN where a metric is undefined
 
 

@@ -37,7 +37,7 @@ BATCH = 1000  # metrics that MLflow allows in one call
 LONGEST = 6000  # characters that MLflow allows in a parameter
 MAX_FOUND = 50_000  # runs that MLflow returns of one search
 DIGEST_LENGTH = 36  # characters of a dataset's digest that MLflow allows
-SOURCE = {"mlflow.source.name": "hierbench", "mlflow.source.type": "LOCAL"}  # what the column Source shows
+SOURCE = {"mlflow.source.name": "hierbench", "mlflow.source.type": "LOCAL"}  # for the column Source
 Result = TypeVar("Result")
 
 
@@ -160,7 +160,7 @@ class Mirror:
             with Lock(self.runs, "mirror"):
                 self._connect()
                 return call()
-        except Exception as error:  # MLflow raises errors of every kind; none may stop a comparison
+        except Exception as error:  # MLflow raises errors of every kind, and no error may stop a comparison
             reason = next(iter(str(error).split("\n")), "").strip() or type(error).__name__
             self.warn(f"MLflow at {self.uri} does not take the results ({reason}); the runs on disk are complete")
             self.uri = "off"

@@ -27,7 +27,7 @@ from hierbench.utils.files import LARGEST_TEXT, file_digest, read_bytes, read_te
 from hierbench.utils.text import one_line
 
 COMPACT = "predictions-compact.npz"  # see `hierbench.runs.compact`
-OF_ONE = ("seed", "base")  # what differs between the specs of a row
+OF_ONE = ("seed", "base")  # fields that differ between the specs of a row
 LARGEST_METRIC = 1e9  # of any recorded number
 
 

@@ -183,7 +183,7 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
     named = {run_id for request in of_runs for run_id in request.ids}
     if later and (unnamed := [run_id for run_id in ids if run_id not in named]):
         of_runs.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
-    first: dict[tuple[str, str], Request] = {}  # by what was asked, and the first run
+    first: dict[tuple[str, str], Request] = {}  # by options and first run
     for request in [*request_by_id.values(), *of_runs]:
         digest, runs = json_digest([request.kind, request.dataset, request.options]), set(request.ids)
         for run_id in request.ids:

@@ -68,7 +68,7 @@ class Bundle:
             self._add_predictions(record, target, source.root)
             self._add_tree(record, source.root)
             copied = read_record(target)
-            if copied is None or not copied.done:  # the table is of what it was a moment ago
+            if copied is None or not copied.done:  # the table is that of a moment ago
                 raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
         publish_requests(self.folder, source.root, self.folder.name, ids, later=self._later)
         self._later = True
@@ -143,7 +143,7 @@ def _record_files(record: Record) -> list[tuple[str, bytes]]:
     Raises:
         UserError: one is a link, or the method's file is not the one that ran.
     """
-    method = None if record.spec is None else record.spec.method  # none where predictions were only scored
+    method = None if record.spec is None else record.spec.method  # [] where predictions were only scored
     source = "" if method is None or "/" in method.name else f"{method.name}.py"
     files = []
     for name in filter(None, (*RECORDS, source)):

@@ -27,7 +27,7 @@ from hierbench.utils.files import write_text
 from hierbench.utils.text import one_line
 
 SHOWN = 3  # findings that an error names
-LONGEST = 300  # characters of what a record says
+LONGEST = 300  # characters of a record's text
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from hierbench.utils.files import sync_folder
 from hierbench.utils.lock import Lock, LostError
 
 SUFFIXES: dict[Format, str] = {"json": ".json", "csv": ".csv", "latex": ".tex", "markdown": ".md"}  # of a table
-PAGES: tuple[Format, ...] = ("markdown", "csv", "latex")  # that say what its JSON does
+PAGES: tuple[Format, ...] = ("markdown", "csv", "latex")  # with the same content as its JSON
 VERDICT = "-verdict.json"
 PICTURES = ("tradeoff", "severity", "operating")
-# What the name of a file beside a publication's records ends with.
+# Endings of the names of files beside a publication's records.
 ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, *(f"-{kind}.svg" for kind in PICTURES)]))
 
 

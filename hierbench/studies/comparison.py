@@ -150,7 +150,7 @@ def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]
     """Return {METHOD:TYPE: how it was tuned} of the rows of a plan."""
     method_of, budgets = {job.id: job.spec.method.name for job in plan}, {}
     for job in plan:
-        # What is re-ranked was tuned as its bases; the first of them that was says how.
+        # A re-ranked row has the tuning of its bases: of the first that was tuned.
         names = [method_of[job_id] for job_id in (job.id, *job.spec.bases)]
         entry = next((tuned[name, job.spec.type] for name in names if (name, job.spec.type) in tuned), None)
         if entry is not None:

@@ -60,7 +60,7 @@ def count_model_parameters(
     recipe: Recipe, methods: Sequence[LoadedMethod], types: Sequence[FeatureType]
 ) -> dict[tuple[FeatureType, str], int]:
     """Return the number of parameters of each model, without methods that re-rank."""
-    from hierbench.execution.parameters import count_parameters, stand_in_tree  # PyTorch, for a dry run alone
+    from hierbench.execution.parameters import count_parameters, stand_in_tree  # PyTorch, only for a dry run
 
     tree = stand_in_tree(recipe.expected.level_sizes)
     return {

@@ -135,7 +135,7 @@ def train_again(records: Records, runs: Sequence[RunCheck], num: int, again: dic
     trained, reason, checks = 0, "none has a result", {check.id: check for check in runs}
     drawn = [check for check in runs if check.is_tested and not check.rejected]
     random.SystemRandom().shuffle(drawn)
-    with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # what re-ranks finds its bases in it
+    with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # re-ranked runs find their bases in it
         for check in drawn:
             try:
                 specs, data = specs_with_bases(records, [check.record]), check.dataset

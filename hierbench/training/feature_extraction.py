@@ -38,7 +38,7 @@ BLOCK = 64  # rows at a time; part of how features are rounded
 MOST_AT_ONCE = 8  # blocks of images of 224x224, and fewer of larger ones: bounds the memory
 AREA = 224 * 224
 PER_THREAD = 100  # blocks in line: bounds the memory of the results, and how long threads wait for each other
-FLUSH_SECONDS = 5.0  # between two flushes: what a kill can cost
+FLUSH_SECONDS = 5.0  # between two flushes, which a kill can cost
 OnRows = Callable[[int, int], None]  # rows that are done, rows in all
 
 
@@ -68,7 +68,7 @@ def obtain_features(
                 features = find_features(request)  # another process may have been waited for
                 if features is None:
                     _extract(request, weights, device, partial, on_rows)
-                    if device == "cuda":  # jobs that share the GPU need what the backbone took
+                    if device == "cuda":  # jobs that share the GPU need the memory of the backbone
                         torch.cuda.empty_cache()
                     partial.rename(target)
                     sync_folder(target.parent)
@@ -189,7 +189,7 @@ def _extract(request: Wanted, weights: Path | None, device: str, partial: Path, 
                 remove_made(partial, MADE, keep=True)
                 raise
             with suppress(OSError):
-                _flush(files)  # also what an interrupted attempt has computed
+                _flush(files)  # also the features of an interrupted attempt
             if is_out_of_memory(error):
                 images = f"{BLOCK} images of {'x'.join(map(str, _image_size(request)))} at a time"
                 raise UserError(

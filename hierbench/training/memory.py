@@ -14,7 +14,7 @@ from hierbench.training.step import Step, make_optimizer, new_classifier
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import counted
 
-# What PyTorch's allocator on a CPU says; the driver, Triton and MPS; cuBLAS, cuDNN.
+# Messages of PyTorch's allocator on a CPU; of the driver, Triton and MPS; of cuBLAS and cuDNN.
 NO_MEMORY = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 SMALLEST = 2  # images: batch norm has no statistics of one
 

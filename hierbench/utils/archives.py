@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from hierbench.utils.files import open_regular
 
-# What reading a damaged tar or zip file raises besides OSError; RuntimeError: encrypted, or nested too deeply.
+# Exceptions of a damaged tar or zip file besides OSError; RuntimeError: encrypted, or nested too deeply.
 _LIBRARIES = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, struct.error)
 DAMAGED = (*_LIBRARIES, EOFError, ValueError, RuntimeError, OverflowError, IndexError)
 LARGEST_HEADER = 1 << 12  # bytes of a long name or of a member's extended attributes

@@ -100,7 +100,7 @@ def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> d
     if packed:
         raise ValueError(f"{packed[0].filename[:80]!r} is compressed; save it with numpy.savez")
     for name, array in arrays.items():
-        # Text of no letters takes no room in its file, whatever number of them its header promises.
+        # Text without letters takes no room in its file, for any length in its header.
         if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT or not array.dtype.itemsize:
             raise ValueError(f"{name[:80]!r} holds no numbers and no text; save arrays of these")
     return arrays

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hierbench.utils.text import one_line
 
-MAX_ERROR = 4000  # characters of an error; what foreign code raises, or a name in damaged data, may have a million
-MAX_NAME = 100  # characters of an unknown name, so that what follows it is still shown
+MAX_ERROR = 4000  # characters of an error; exceptions of foreign code and names in damaged data may have a million
+MAX_NAME = 100  # characters of an unknown name, so that the rest is still shown
 
 
 class UserError(ValueError):

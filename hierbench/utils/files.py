@@ -22,8 +22,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.processes import process_is_gone, this_machine
 
 LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
-SQLITE = "sqlite:///"  # what the URI of a file begins with
-JOURNALS = ("-journal", "-wal", "-shm")  # what SQLite writes next to a database
+SQLITE = "sqlite:///"  # the beginning of a file's URI
+JOURNALS = ("-journal", "-wal", "-shm")  # files that SQLite writes next to a database
 DEEPEST = 32  # JSON values within values; recipes and records have six
 
 

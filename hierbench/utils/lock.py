@@ -107,7 +107,7 @@ class Lock:
                 return
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
-                fcntl.flock(folder, fcntl.LOCK_EX)  # one waiter at a time, so that none removes the next owner's lock
+                fcntl.flock(folder, fcntl.LOCK_EX)  # one waiter at a time, or one removes the next owner's lock
                 if self.path.lstat().st_ctime_ns == stat.st_ctime_ns:
                     self._lease.force_break()
             finally:

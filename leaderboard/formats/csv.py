@@ -6,7 +6,7 @@ from typing import Any
 
 from hierbench.leaderboard.table import Table
 
-FORMULA = ("=", "+", "-", "@")  # what a spreadsheet computes if a cell begins with it
+FORMULA = ("=", "+", "-", "@")  # beginnings of a cell that a spreadsheet computes
 
 
 def render(table: Table) -> str:

@@ -13,7 +13,7 @@ from hierbench.leaderboard.table import Interval, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import lacking
 from hierbench.utils.text import one_line
 
-FEW = 3  # comparisons for which it is said in what the specs differ: of all rows of a table it would fill pages
+FEW = 3  # comparisons with a list of differing settings: for all rows of a table it would fill pages
 EFFECT = "d: mean over standard deviation, of the differences by seed or pooled over both rows."
 
 

@@ -1,7 +1,6 @@
 """Mistakes in a command: one line, exit code 2, and nothing is written. The wording of the lines is pinned here."""
 
 import shlex
-import shutil
 
 import pytest
 
@@ -142,16 +141,8 @@ MESSAGES = {  # of ce, crm and flamingo on type I, seeds 0 to 2
 }
 
 
-@pytest.fixture(scope="module")
-def folder(trained, tmp_path_factory, data_dir):
-    folder = tmp_path_factory.mktemp("messages")
-    shutil.copytree(data_dir, folder / "data")
-    shutil.copytree(trained, folder / "runs")
-    return folder
-
-
 @pytest.mark.parametrize(("command", "message"), MESSAGES.items(), ids=lambda text: text[:70])
-def test_a_mistake_is_one_line_and_writes_nothing(cli, folder, command, message):
-    before = sorted(folder.rglob("*"))
-    cli(folder, *shlex.split(command)).one_line(message)
-    assert sorted(folder.rglob("*")) == before
+def test_a_mistake_is_one_line_and_writes_nothing(cli, trained_folder, command, message):
+    before = sorted(trained_folder.rglob("*"))
+    cli(trained_folder, *shlex.split(command)).one_line(message)
+    assert sorted(trained_folder.rglob("*")) == before

@@ -1,20 +1,12 @@
 """Real commands in a temporary folder."""
 
 import json
-import shutil
 
 import pytest
 
 from tests.support.short import SMALL
 
 FAST = ["--seeds", "2", *SMALL]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, data_dir):
-    folder = tmp_path_factory.mktemp("work")
-    shutil.copytree(data_dir, folder / "data")
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,6 @@ ARGUMENTS = ["--dataset", "shapes", "--mlflow", "off", "--jobs", "1", "--set", f
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, data_dir):
-    folder = tmp_path_factory.mktemp("work")
-    shutil.copytree(data_dir, folder / "data")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def command(cli):
     """The command line where jobs have so many threads each, and figures few pixels."""
     import hierbench.execution.resources

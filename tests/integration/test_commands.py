@@ -23,13 +23,6 @@ TWICE = (*PAPER, "--seeds", "2", "--jobs", "1")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, data_dir):
-    folder = tmp_path_factory.mktemp("work")
-    shutil.copytree(data_dir, folder / "data")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def finished(cli, folder):
     """All methods on both types, two seeds, in two worker processes."""
     done = cli.start(folder, *PAPER, "--seeds", "2").finish().ok()

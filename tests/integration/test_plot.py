@@ -12,15 +12,6 @@ def _few_pixels(monkeypatch):
     monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
 
 
-@pytest.fixture(scope="module")
-def folder(trained, tmp_path_factory, data_dir):
-    """A folder with finished runs of three methods."""
-    folder = tmp_path_factory.mktemp("plot")
-    shutil.copytree(data_dir, folder / "data")
-    shutil.copytree(trained, folder / "runs")
-    return folder
-
-
 @pytest.mark.parametrize(
     ("arguments", "name", "labels"),
     [
@@ -35,10 +26,10 @@ def folder(trained, tmp_path_factory, data_dir):
         (["confusion", "--method", "flamingo", "--seed", "0"], "confusion-shapes", ["star-8", "Flamingo, type-I"]),
     ],
 )
-def test_every_kind(cli, folder, arguments, name, labels):
-    done = cli(folder, "plot", *arguments, "--dataset", "shapes").ok()
+def test_every_kind(cli, trained_folder, arguments, name, labels):
+    done = cli(trained_folder, "plot", *arguments, "--dataset", "shapes").ok()
     assert not done.err and done.out.endswith(f"wrote runs/plots/{name}.svg\n")
-    content = (folder / f"runs/plots/{name}.svg").read_text(encoding="utf-8")
+    content = (trained_folder / f"runs/plots/{name}.svg").read_text(encoding="utf-8")
     for label in labels:
         assert label in content, label  # text is drawn as outlines, with the words in a comment
 
@@ -51,15 +42,15 @@ def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
     assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_predictions_that_are_gone(cli, folder, tmp_path):
-    shutil.copytree(folder / "runs", tmp_path / "runs")
-    asked = ("plot", "confusion", "--dataset", "shapes", "--data-dir", folder / "data")
+def test_predictions_that_are_gone(cli, trained_folder, tmp_path):
+    shutil.copytree(trained_folder / "runs", tmp_path / "runs")
+    asked = ("plot", "confusion", "--dataset", "shapes", "--data-dir", trained_folder / "data")
     run = cli(tmp_path, *asked, "--method", "crm", "--seed", "0").ok().out.split()[1]
     (tmp_path / "runs" / run / "predictions.npz").unlink()
     cli(tmp_path, *asked, "--run", run[:8]).one_line("has no predictions.npz")
 
 
-def test_plots_of_runs_without_torch(without_torch, folder):
+def test_plots_of_runs_without_torch(without_torch, trained_folder):
     for kind in (["severity"], ["curves"], ["confusion", "--method", "ce"]):
-        where = ("--runs", folder / "runs", "--data-dir", folder / "data")
+        where = ("--runs", trained_folder / "runs", "--data-dir", trained_folder / "data")
         assert "wrote " in without_torch("plot", *kind, "--dataset", "shapes", *where).out

@@ -63,7 +63,7 @@ def load_splits(images: str) -> dict[str, Any]:
         from datasets import DatasetDict, load_dataset, load_from_disk, logging
     except ImportError:
         raise UserError(f"Hugging Face datasets need an extra; run: {installing('hf')}") from None
-    logging.set_verbosity(logging.CRITICAL)  # what matters is in the exception
+    logging.set_verbosity(logging.CRITICAL)  # the reason is in the exception
     try:
         dataset = load_dataset(images.removeprefix(HUB)) if images.startswith(HUB) else load_from_disk(images)
         dataset = dataset if isinstance(dataset, DatasetDict) else {"all": dataset}

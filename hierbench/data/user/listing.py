@@ -22,7 +22,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 SHOWN = 100  # missing files that an error names
 REMARKED = 5  # classes in a remark
 LARGEST = 1 << 30  # bytes of a manifest
-SEPARATORS = {  # that tables of others have, and what an error asks about each
+SEPARATORS = {  # that other tables use, and the question of the error for each
     sep: f"is the separator {name}? then save it as .csv with commas"
     for sep, name in ((";", ";"), ("\t", "a tab"), ("|", "|"))
 }

@@ -187,7 +187,7 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
         announce(f"{name}: its {inputs} have changed since it was prepared; preparing it again")
         return None
     if not isinstance(recorded, dict) or recorded.get("asked") != state["asked"]:
-        open_source(recipe)  # says what is gone
+        open_source(recipe)  # names the missing part
         raise UserError(f"{name} was prepared from something else; remove {prepared.folder}")
     announce(f"note: the images or the tree of {name} are gone; using what was prepared, {prepared.digest[:12]}")
     return prepared

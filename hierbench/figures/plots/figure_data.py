@@ -44,9 +44,9 @@ class FigureRequest:
 
     dataset: str  # "all" or "" where the kind allows it
     data_dir: Path = Path("data")
-    board: Board | None = None  # whose rows are shown; of the kinds similarity and frame, none
+    board: Board | None = None  # whose rows are shown; None for the kinds similarity and frame
     protocol: Protocol = "paper"  # of the mapping and the frame
-    run: str | None = None  # beginning of an id; this and what follows select the run of a confusion matrix
+    run: str | None = None  # beginning of an id; this and the following select the run of a confusion matrix
     method: str | None = None
     type: str | None = None
     seed: int | None = None

@@ -52,7 +52,7 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "hierbench",  # else the ids within an SVG are new each time
     "pdf.fonttype": 42,
 }
-# Leaves out what would make two files of the same figure differ.
+# Leaves out metadata that differ between two files of the same figure.
 METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
 
 
@@ -121,7 +121,7 @@ def assign_looks(rows: Sequence[Row]) -> dict[tuple[str, str], LineLook]:
 def plain(text: str, limit: int = 60) -> str:
     """Return text on one line that matplotlib draws verbatim: no mathematics, nothing hidden from legends."""
     text = one_line(text, limit).replace("$", r"\$")
-    return f"\u200a{text}" if text.startswith("_") else text  # a hair space: legends leave out what starts with "_"
+    return f"\u200a{text}" if text.startswith("_") else text  # a hair space: legends skip "_..."
 
 
 def readable(name: str, limit: int = 28) -> str:

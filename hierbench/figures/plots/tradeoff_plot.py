@@ -161,7 +161,7 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
     """
     turns = np.linspace(0.0, 2.0 * np.pi, DIRECTIONS, endpoint=False)
     directions, rings = np.stack([np.cos(turns), np.sin(turns)], axis=1), np.array(RINGS)[:, None]
-    offered, fixed = [], []  # places around each point, and what each of them costs by itself
+    offered, fixed = [], []  # places around each point, and the cost of each
     for point, size in zip(points, sizes, strict=True):
         centres = (point + directions * (rings[:, :, None] * gap + size / 2.0)).reshape(-1, 2)
         boxes = np.concatenate([centres - size / 2.0, centres + size / 2.0], axis=1)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from hierbench.models.backbones import Backbone
 from hierbench.utils.errors import UserError
 
-Run = Callable[[nn.Module, Tensor], Tensor]  # (network, images) to what the network ends in
-# The channels of an output as a map, and what makes it one [B, C, h, w].
+Run = Callable[[nn.Module, Tensor], Tensor]  # (network, images) to the output of the network
+# The channels of an output as a map, and the function that makes it a map [B, C, h, w].
 Layout = tuple[int, Callable[[Tensor], Tensor]]
 Network = TypeVar("Network", bound=nn.Module)
 # Of ImageNet's training images, which the libraries normalise by.

@@ -30,7 +30,7 @@ def configuration(name: str) -> Configuration:
 def create(name: str, size: tuple[int, int]) -> nn.Module:
     """Return a whole network with random weights, for images of `size` (H, W)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what timm tells the authors of its networks
+        warnings.simplefilter("ignore")  # for the authors of its networks
         if size != configuration(name).size:
             # Networks with position embeddings or windows are built for a size, the others refuse the argument.
             with suppress(TypeError):

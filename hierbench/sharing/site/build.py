@@ -15,7 +15,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_json
 from hierbench.utils.text import one_line
 
-MARKER = ".hierbench-site"  # lists the files of a site, so that none of anybody else's is replaced
+MARKER = ".hierbench-site"  # lists the files of a site, so that no other file is replaced
 
 
 class _Made(Received):

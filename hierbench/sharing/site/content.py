@@ -82,7 +82,7 @@ def find_tables(folder: Path) -> list[str]:
 
 def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     """Return a published table as verification leaves it; where nothing is left, with the reason and no rows."""
-    folder, data_dir = folder.absolute(), data_dir.absolute()  # as what verification says has them
+    folder, data_dir = folder.absolute(), data_dir.absolute()  # like the output of verification
     root, trouble = folder / dataset, ""
 
     def without_path(text: str) -> str:
@@ -100,7 +100,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     try:
         opened = checked_board(dataset, Place(root, data_dir, parse_protocol(protocol)), compared=further(columns))
         board, report = _with_kept(opened.board, columns, data_dir), opened.report
-    except UserError as error:  # verification names what is there, and no table follows from it
+    except UserError as error:  # verification lists the runs, and there is no table
         records, report = checked_records(dataset, root, data_dir, further(columns))
         board, trouble = Board(dataset, protocol, "height", (), records=records), without_path(str(error))
     runs = [

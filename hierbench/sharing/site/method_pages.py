@@ -14,7 +14,7 @@ from hierbench.sharing.site.file_names import Slugs, block, printable, short_nam
 from hierbench.sharing.sources import find_source
 
 LONGEST = 60_000  # characters of a file that a page shows
-Hyperparameter = tuple[str, str, str, str, str]  # name, type, default, bounds and what it is tuned over, as text
+Hyperparameter = tuple[str, str, str, str, str]  # name, type, default, bounds and tuning range, as text
 Key = tuple[str, str]  # name and digest of the code
 
 

@@ -167,7 +167,7 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     board = _as_claimed(given_table, board, finding, published=published)
     _check_runs(board, finding, published=published)
     made = parse_json_object(board.render("json"))
-    if records.notes:  # requests are ignored, which alone say how long hyperparameters were searched for
+    if records.notes:  # requests are ignored, which have the tuning budgets
         content, made = _without(content, ["tuning"]), _without(made, ["tuning"])
     _compare_rows(content, made, finding)
     if published and not finding.rejected:

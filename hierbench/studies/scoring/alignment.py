@@ -18,7 +18,7 @@ from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
 
 SHOWN = 3  # names in an error
-# What of a name is compared, in this order: programs write whole paths, the last folders, base names, or stems.
+# The compared parts of a name, in this order: programs write whole paths, the last folders, base names, or stems.
 KEYS: tuple[Callable[[str], str], ...] = (
     lambda name: name,
     lambda name: "/".join(name.replace("\\", "/").split("/")[-2:]),

@@ -157,7 +157,7 @@ def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
     """Return predictions with class indices; a UserError unless their parts fit each other and the tree."""
     scores, classes = parts.get("scores"), None
     if scores is not None and scores.ndim == 1 and scores.dtype.kind in "iuUS" and "classes" not in parts:
-        parts, scores = {**parts, "classes": scores}, None  # labels alone
+        parts, scores = {**parts, "classes": scores}, None  # labels only
     if "classes" in parts:
         ranked = parts["classes"]
         classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes")

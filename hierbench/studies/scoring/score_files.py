@@ -38,7 +38,7 @@ from hierbench.utils.text import one_line
 
 SPLIT = "test"
 LEAST, MOST = 100, 1_000_000  # resamples; fewer have no 2.5th percentile to speak of
-TREE = "a tree"  # that was given as such, and has no name
+TREE = "a tree"  # that was given as an array, and has no name
 
 
 @dataclass(frozen=True)

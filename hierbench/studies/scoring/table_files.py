@@ -110,7 +110,7 @@ def _numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDA
     scores, labels, classes = (parts.get(role) for role in ("scores", "labels", "classes"))
     one_label = labels is None or labels.shape[1] == 1
     if scores is not None and scores.shape[1] == tree.num_classes and classes is None and one_label:
-        # Sorted in every row: nobody knows whose they are.
+        # Sorted in every row: the classes are not known.
         if len(scores) > 1 and scores.shape[1] > 3 and (np.diff(scores, axis=1) <= 0).all() and np.ptp(scores) > 0:
             prefix = prefixes["scores"]
             raise UserError(f"{where}: {prefix}... is sorted in every row, so its columns are not classes; {FOR_TIMM}")

@@ -246,7 +246,7 @@ def without_password(storage: str) -> str:
     """Return the URL of a database as it may be shown."""
     try:
         return make_url(storage).render_as_string(hide_password=True)
-    except ArgumentError:  # Optuna will say what is wrong with it
+    except ArgumentError:  # Optuna reports the problem
         return storage
 
 
