@@ -7,28 +7,10 @@ is better where larger; `_loss`, `_error`, `distance` and `severity` where small
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hierbench.metrics.metric_table import PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
+from hierbench.metrics.metric_table import FUNCTIONS, PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
 
 if TYPE_CHECKING:
-    from hierbench.metrics.functions import (
-        expected_calibration_error,
-        full_path_accuracy_score,
-        haurc_loss,
-        hf1_score,
-        hierarchical_distance,
-        hierarchical_precision_score,
-        hierarchical_recall_score,
-        hierdist_at_k_loss,
-        hops_score,
-        information_severity,
-        level_accuracy_score,
-        lifted_level_accuracy_score,
-        maximum_calibration_error,
-        min_distance_at_k_loss,
-        mistake_severity,
-        top1_score,
-        tree_inconsistency_loss,
-    )
+    from hierbench.metrics.functions import *  # noqa: F403
     from hierbench.metrics.metric_inputs import Evidence
     from hierbench.metrics.ranked_classes import top_class, top_classes
     from hierbench.metrics.sums import (
@@ -50,30 +32,14 @@ __all__ = [
     "Tally",
     "compute_metrics",
     "evaluate",
-    "expected_calibration_error",
     "find_metric",
-    "full_path_accuracy_score",
-    "haurc_loss",
-    "hf1_score",
-    "hierarchical_distance",
-    "hierarchical_precision_score",
-    "hierarchical_recall_score",
-    "hierdist_at_k_loss",
-    "hops_score",
-    "information_severity",
     "known_metrics",
-    "level_accuracy_score",
-    "lifted_level_accuracy_score",
-    "maximum_calibration_error",
     "metrics_from_counts",
-    "min_distance_at_k_loss",
-    "mistake_severity",
     "mistakes_by_distance",
-    "top1_score",
     "top_class",
     "top_classes",
-    "tree_inconsistency_loss",
     "usable_ks",
+    *FUNCTIONS,
 ]
 
 
@@ -90,4 +56,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted(__all__)

@@ -197,6 +197,12 @@ METRICS = (
     ),
 )
 BY_NAME = {spec.name: spec for spec in METRICS}
+FUNCTIONS = """
+expected_calibration_error full_path_accuracy_score haurc_loss hf1_score hierarchical_distance
+hierarchical_precision_score hierarchical_recall_score hierdist_at_k_loss hops_score information_severity
+level_accuracy_score lifted_level_accuracy_score maximum_calibration_error min_distance_at_k_loss
+mistake_severity top1_score tree_inconsistency_loss
+""".split()  # in `hierbench.metrics.functions`, which imports PyTorch
 
 
 def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
