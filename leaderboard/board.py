@@ -107,7 +107,7 @@ class Board(BoardData):
             if not rows or data is None:
                 raise no_runs(dataset, records, protocol)
             ranked, _ = rank(rows)
-            remarks += _remark_on_two(rows)
+            remarks += _remark_on_few_seeds(rows)
             evidence = count_states(rows, records)
             remark, file = "; ".join(remarks), dataset if dataset != name else ""
             return cls(name, SCORED, data.distance, ranked, remark, evidence=evidence, records=records, file=file)
@@ -152,7 +152,7 @@ class Board(BoardData):
         remarks += [left_out_note] if left_out_note else []
         if planned is not None and len(seeds) < planned:
             remarks.append(f"the recipe plans {planned} seeds")
-        remarks += _remark_on_two(rows)
+        remarks += _remark_on_few_seeds(rows)
         return cls(
             name,
             newest.protocol,
@@ -269,11 +269,11 @@ def planned_seeds(dataset: str, protocol: str) -> int | None:
     return None if recipe is None else recipe.seeds
 
 
-def _remark_on_two(rows: Sequence[Row]) -> list[str]:
+def _remark_on_few_seeds(rows: Sequence[Row]) -> list[str]:
     """Return the remark on a table whose rows have at most two seeds, [] for another."""
-    if max((row.n for row in rows), default=0) != 2:
-        return []
-    return ["two seeds say little: a 95% interval of two values is 12.7 standard errors to each side"]
+    two = "two seeds say little: a 95% interval of two values is 12.7 standard errors to each side"
+    remark = {1: "no intervals (one seed)", 2: two}.get(max((row.n for row in rows), default=0))
+    return [remark] if remark else []
 
 
 def left_out(remark: str) -> bool:

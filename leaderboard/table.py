@@ -65,8 +65,8 @@ class Interval:
     bounds: tuple[float, float] | None = None
 
     def __str__(self) -> str:
-        """Return the mean and how far it is known, "-" where it is undefined."""
-        return self.printed_mean if self.mean is None else f"{self.printed_mean} {self.spread('+/- ')}"
+        """Return the mean and its interval, if there is one; "-" for an undefined mean."""
+        return self.printed_mean if self.mean is None else f"{self.printed_mean} {self.spread('+/- ')}".strip()
 
     @property
     def printed_mean(self) -> str:
@@ -74,11 +74,11 @@ class Interval:
         return "-" if self.mean is None else f"{self.mean:{'+' if self.signed else ''}.{self.digits}f}"
 
     def spread(self, plus_minus: str) -> str:
-        """Return the half-width behind a sign, or the bounds in brackets."""
+        """Return the half-width behind a sign, the bounds in brackets, or ""."""
         if self.bounds is not None:
             return "[{:.{digits}f}, {:.{digits}f}]".format(*self.bounds, digits=self.digits)
         digits = self.digits if self.ci_digits is None else self.ci_digits
-        return f"{plus_minus}{'-' if self.ci95 is None else f'{self.ci95:.{digits}f}'}"
+        return "" if self.ci95 is None else f"{plus_minus}{self.ci95:.{digits}f}"
 
 
 @dataclass(frozen=True)

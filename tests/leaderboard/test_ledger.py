@@ -114,7 +114,7 @@ def test_markdown_and_json(ledger):
     assert of["type-I", "ce"] == ["77.65 +/- 0.2635", "77.00 +/- 0.39", "-0.65", "yes", "5", differences]
     assert of["type-I", "mine_1 / 100%"] == ["-", "2.00 +/- 0.10", "-", "-", "5", "-"]
     assert of["type-II", "HAFeature"][1:] == ["-", "-", "-", "-", "4, 5, 23, 29, 34, 38"]
-    assert of["type-II", "HAFrame (alpha=0.0, gamma=2.0)"][1:5] == ["77.00 +/- -", "-0.71", "-", "1 of 5"]
+    assert of["type-II", "HAFrame (alpha=0.0, gamma=2.0)"][1:5] == ["77.00", "-0.71", "-", "1 of 5"]
     assert any("Settings: wrn10-1, 1 epochs." in x for x in lines)
     assert [int(x[2:].split(":")[0]) for x in lines if x.startswith("- ")] == [4, 5, 8, 9, 12, 23, 29, 34, 38]
     published = Board.paper("tieredimagenet-h")

@@ -80,7 +80,7 @@ def test_markdown_shows_the_source_and_the_sample():
     lines = cells_of(text)
     assert [cells[0] for cells in lines[1:10]] == ["type-I"] * 4 + ["type-II"] * 5
     assert [cells[-1] for cells in lines[1:10]] == ["5"] * 9
-    assert lines[10][:3] == ["ResNet-18", "cross-entropy [1]", "68.80 +/- -"]
+    assert lines[10][:3] == ["ResNet-18", "cross-entropy [1]", "68.80"]
     below = lines[10:]
     assert len(below) == len(other_rows("tieredimagenet-h")) and {cells[-1] for cells in below} == {
         CHECKPOINTS,
@@ -91,7 +91,7 @@ def test_markdown_shows_the_source_and_the_sample():
         assert sum(line.startswith(f"- [{number}] {name}") for line in text.splitlines()) == 1
     assert "by other authors" in text and "by other authors" not in shown("tieredimagenet-h", others=False)
     lines = [cells for cells in cells_of(shown("cifar100")) if cells[1].startswith("Barz")]
-    assert lines[0][2:] == ["74.10 +/- -", "-", "-", "-", "-", "one model"] and len(lines) == 3  # what is not printed
+    assert lines[0][2:] == ["74.10", "-", "-", "-", "-", "one model"] and len(lines) == 3  # what is not printed
 
 
 def test_json_and_csv_mark_them():
