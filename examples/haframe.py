@@ -105,7 +105,7 @@ def compare(tree: Hierarchy) -> dict[str, list[dict[str, float]]]:
             results.setdefault(name, []).append(metrics)
         means = {key: np.mean([metrics[key] for metrics in results[name]]) for key in metrics}
         print(
-            f"{name:14} top-1 {means['top1']:.2f} %, mistake severity {means['mistake_severity']:.3f}, "
+            f"{name:14} top-1 {means['top1']:.2f}%, mistake severity {means['mistake_severity']:.3f}, "
             f"HierDist@5 {means['hierdist@5']:.3f}  ({len(SEEDS)} seeds)"
         )
     return results

@@ -1,4 +1,4 @@
-"""Group-sequential t-tests of two rows: looks after every seed that together separate equal rows in 5 % of cases.
+"""Group-sequential t-tests of two rows: looks after every seed that together separate equal rows in 5% of cases.
 
 Pocock's design (Biometrika 64, 1977) with the significance-level approach for t-tests (Jennison & Turnbull, Group
 Sequential Methods with Applications to Clinical Trials, 2000, sections 4.4 and 11.3): after n seeds the two rows are

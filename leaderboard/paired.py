@@ -157,7 +157,7 @@ def baseline_tests(
     """Return {(`id` of a row, metric): its difference from cross-entropy of its type}, the tests of a table.
 
     They are of each ranked row in all columns, by the table's seeds, with Holm's correction over all of them: a table
-    of equal methods shows any difference at all with a probability of at most 5 %. There is no test of one seed, and
+    of equal methods shows any difference at all with a probability of at most 5%. There is no test of one seed, and
     none in a type with no row of cross-entropy, or with several. A row's further seeds do not count: adding seeds
     while looking at the arrows would find a difference sooner or later.
 

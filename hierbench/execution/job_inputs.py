@@ -83,7 +83,7 @@ def cached_features(job: Job, prepared: Prepared, setting: Setting, note: Note) 
     backbone = job.spec.model.backbone
 
     def on_rows(done: float, total: int) -> None:
-        note(f"{job.spec.label}: extracting {total:,} features of {backbone}, {100 * done / total:.0f} %")
+        note(f"{job.spec.label}: extracting {total:,} features of {backbone}, {100 * done / total:.0f}%")
 
     return _obtain(Wanted.by_spec(prepared, job.spec), job, setting, throttled(on_rows, LINE_EVERY))
 

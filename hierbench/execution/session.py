@@ -140,7 +140,7 @@ class Execution:
             else:
                 severity = record.metrics["mistake_severity"]
                 shown = "-" if severity is None else f"{severity:.2f}"
-                result = f"top-1 {record.metrics['top1']:.2f} %, severity {shown} ({duration(record.seconds)})"
+                result = f"top-1 {record.metrics['top1']:.2f}%, severity {shown} ({duration(record.seconds)})"
                 self.meter.say(f"done: {labels[job.id]}: {result}")
             self.mirror.write(record, labels[job.id], _read_history(record))
             on_end(job)

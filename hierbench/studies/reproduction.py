@@ -100,21 +100,22 @@ def recorded_options(
             plans of theirs not checked.
     """
     ids, num_seeds = {run.id for run in runs}, 1 + max(specs[run.id].seed for run in runs)
-    asked = [request.options for request in records.requests if request.kind == "comparison" and ids <= {*request.ids}]
-    spec, names = specs[runs[0].id], list(dict.fromkeys(spec.method.name for spec in specs.values()))
-    if not asked:
+    comparisons = [request for request in records.requests if request.kind == "comparison" and ids <= {*request.ids}]
+    if not comparisons:
         raise UserError("no recorded request is of all its runs")
+    recorded, spec = comparisons[-1].options, specs[runs[0].id]
+    names = list(dict.fromkeys(spec.method.name for spec in specs.values()))
     if name := next((name for name in names if is_path(name) and name not in method_files), ""):
         raise UserError(f"its method is {name}, a file that is not with its runs")
-    methods = [str(method_files.get(name, name)) for name in names if name == names[0] or name in method_files]
     try:
-        overrides = [text for text in asked[-1].get("overrides", ()) if {*methods_set(text)} <= {*names, "all"}]
+        overrides = [text for text in recorded.get("overrides", ()) if {*methods_set(text)} <= {*names, "all"}]
         for name in names:
-            for key, value in asked[-1].get("tuned", {}).get(f"{name}:{spec.type}", {}).items():
+            for key, value in recorded.get("tuned", {}).get(f"{name}:{spec.type}", {}).items():
                 overrides.append(format_override(f"methods.{name}.{key}", value))
         if load_recipe(dataset, overrides, spec.protocol).train.precision == "auto":  # as on the machine that ran it
             overrides.append(format_override("train.precision", spec.train.precision))
-        weights = Path(asked[-1]["weights"]) if "weights" in asked[-1] else None
+        weights = Path(recorded["weights"]) if "weights" in recorded else None
+        methods = [str(method_files.get(name, name)) for name in names if name == names[0] or name in method_files]
         options = Options(dataset, ",".join(methods), spec.type, num_seeds, overrides, spec.protocol, weights=weights)
         if not method_files:
             check_plan(planned(options, spec), specs)

@@ -133,10 +133,9 @@ def train_again(records: Records, runs: Sequence[RunCheck], num: int, again: dic
     """
     choose_device(again["device"])
     trained, reason, checks = 0, "none has a result", {check.id: check for check in runs}
-    drawn = [check for check in runs if check.is_tested and not check.rejected]
-    random.SystemRandom().shuffle(drawn)
+    candidates = [check for check in runs if check.is_tested and not check.rejected]
     with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # re-ranked runs find their bases in it
-        for check in drawn:
+        for check in random.SystemRandom().sample(candidates, len(candidates)):
             try:
                 specs, data = specs_with_bases(records, [check.record]), check.dataset
                 if (prepared := find_for_spec(data, again["data_dir"])) is None or prepared.digest != data.digest:
@@ -168,8 +167,8 @@ def _write_down(check: RunCheck, new: Record) -> None:
         check.reject(f"trained again {place}: {'; '.join(values) or 'its predictions are not bitwise the same'}")
     else:
         check.confirm(State.RETRAINED)
-        bitwise = again.verdict == "bitwise"
-        check.note(f"trained again{': bitwise the same' if bitwise else f' {place}: within tolerance, not bitwise'}")
+        how = ": bitwise the same" if again.verdict == "bitwise" else f" {place}: within tolerance, not bitwise"
+        check.note(f"trained again{how}")
 
 
 class Retraining(Comparison):

@@ -112,7 +112,7 @@ class Meter:
         self.bars.update(self.main, completed=min(done, 0.999 * self.total) if self.parts else done)
         if self.bars.disable and self.total and time.monotonic() - self.reported > LINE_EVERY:
             self.reported = time.monotonic()
-            line = f"{self.what}: {100 * done / self.total:.0f} %, {duration(self.reported - self.started)} elapsed"
+            line = f"{self.what}: {100 * done / self.total:.0f}%, {duration(self.reported - self.started)} elapsed"
             if self.first is not None and done - self.first[1] > 0.01 * self.total:
                 seconds = (self.reported - self.first[0]) * (self.total - done) / (done - self.first[1])
                 line += f", about {duration(seconds)} left" if seconds >= 1 else ", finishing"

@@ -105,7 +105,7 @@ def _blocks(remote: Remote) -> Iterator[bytes]:
             yield block
             if time.monotonic() - reported > SAY_EVERY:
                 reported = time.monotonic()
-                share = f" of {total >> 20} MiB, {100 * done / total:.0f} %" if total else " MiB"
+                share = f" of {total >> 20} MiB, {100 * done / total:.0f}%" if total else " MiB"
                 say(f"{remote.name}: {done >> 20}{share}")
     if total and done != total:
         raise UserError(f"it broke off after {done:,} of {total:,} bytes")

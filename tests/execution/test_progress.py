@@ -13,9 +13,9 @@ def test_lines_without_a_terminal(monkeypatch, capsys):
         meter.end_part("ce seed 0", 100)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "shapes: 0 %, 12 s elapsed (ce seed 0)",  # starting up is not pace: no guess yet
-        "shapes: 10 %, 24 s elapsed, about 2 min left (ce seed 0)",
-        "shapes: 100 %, 40 s elapsed, finishing (ce seed 0)",  # its test, and what follows, are still to come
+        "shapes: 0%, 12 s elapsed (ce seed 0)",  # starting up is not pace: no guess yet
+        "shapes: 10%, 24 s elapsed, about 2 min left (ce seed 0)",
+        "shapes: 100%, 40 s elapsed, finishing (ce seed 0)",  # its test, and what follows, are still to come
     ]
 
 

@@ -49,7 +49,7 @@ def test_power_equals_the_integral(deviations):
 
 
 def test_textbook_values_small_and_large_effects():
-    """Cohen (1988): 34 pairs for an effect of 0.5, and 64 of each group, at 80 % and the level of 5 %."""
+    """Cohen (1988): 34 pairs for an effect of 0.5, and 64 of each group, at 80% and the level of 5%."""
     assert [seeds_needed(Effect(d, (1.0,))) for d in (0.2, 0.5, 0.8)] == [199, 34, 15]
     assert [seeds_needed(Effect(d, (1.0, 1.0))) for d in (0.2, 0.5, 0.8)] == [394, 64, 26]
     assert seeds_needed(Effect(-0.5, (1.0,)), power=0.9) == 44
@@ -65,7 +65,7 @@ def test_textbook_values_small_and_large_effects():
 
 @pytest.mark.parametrize("deviations", [(1.0,), (1.0, 1.0), (0.5, 1.5)])
 def test_a_whole_number_of_seeds_gives_80_percent_or_a_little_more(deviations):
-    """From 24 seeds on 80 to 82 %, below that up to what one seed adds."""
+    """From 24 seeds on 80 to 82%, below that up to what one seed adds."""
     for size in np.geomspace(0.15, 3, 40):
         planned = plan(Effect(-float(size), deviations))
         before = float(compute_power(Effect(float(size), deviations), planned.seeds - 1))

@@ -9,7 +9,7 @@ import scipy.stats
 from hierbench.leaderboard.group_sequential import LEVEL, Design, adjusted_p, conclusion, crossing, look_at, make_design
 from hierbench.leaderboard.power_analysis import Effect, compute_power
 
-PATHS = 40_000  # simulated: a share of 5 % has a standard error of 0.11 %
+PATHS = 40_000  # simulated: a share of 5% has a standard error of 0.11 %
 DESIGNS = [(3, 4), (3, 10), (5, 20), (5, 50)]
 
 

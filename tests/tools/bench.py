@@ -456,7 +456,7 @@ def bench_table(report: dict[str, Any]) -> Table:
         rates += [
             f"ResNet-50 at 224x224, with augmentation: {card['resnet50_images_per_s']:.0f} images/s",
             f"matmul in bfloat16: {card['matmul_tflops']:.1f} TFLOP/s",
-            f"WideResNet-28-8 at 32x32, of that rate: {100 * card['wrn28_8_share']:.1f} %",
+            f"WideResNet-28-8 at 32x32, of that rate: {100 * card['wrn28_8_share']:.1f}%",
         ]
     rates += [f"peak memory of this process: {report['peak_mib']:.0f} MiB", f"measured in {report['seconds']:.0f} s"]
     return Table(
@@ -484,7 +484,7 @@ def _lines(report: dict[str, Any]) -> Iterator[Line]:
     rows += [(f"pass of {row['features']} features", row) for row in report["methods"]["rows"]]
     rows += [(f"step on cached features, {row['type']}", row) for row in report["features"]]
     for what, row in rows:
-        besides = f"{100 * row['share']:.1f} %" if "share" in row else ""
+        besides = f"{100 * row['share']:.1f}%" if "share" in row else ""
         if row.get("peak_mib") is not None:
             besides += f", peak {row['peak_mib']:.0f} MiB"
         numbers = [Number(row.get("step_ms", row.get("ms")), ".1f"), Number(row.get("bare_ms"), ".1f")]

@@ -163,4 +163,4 @@ def test_progress_is_said_now_and_then(tmp_path, site, monkeypatch):
     monkeypatch.setattr(download, "SAY_EVERY", -1.0)
     monkeypatch.setattr(download, "BLOCK", 10_000)
     obtain(Remote("the file", url, SHA256), tmp_path, "copy it")
-    assert events[2:] == ["x.bin: 0 of 0 MiB, 77 %", "x.bin: 0 of 0 MiB, 100 %"]
+    assert events[2:] == ["x.bin: 0 of 0 MiB, 77%", "x.bin: 0 of 0 MiB, 100%"]

@@ -4,9 +4,9 @@ The tree has height 3: four outline families, three shapes each, four fills each
 tree look alike. A shape is its radius as a function of the angle, a fill a texture in the shape's own coordinates;
 position, scale, rotation, colours, clutter and noise are random.
 
-Each picture is a mixture: up to 59 % of its outline are another shape's, in three of five cases one of the same family,
-and up to 59 % of its fill another fill's. In 28 % of the pictures the other one prevails in at least one of the two, so
-a perfect classifier reaches about 72 %, and a small network gets close to it within minutes.
+Each picture is a mixture: up to 59% of its outline are another shape's, in three of five cases one of the same family,
+and up to 59% of its fill another fill's. In 28% of the pictures the other one prevails in at least one of the two, so
+a perfect classifier reaches about 72%, and a small network gets close to it within minutes.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -79,7 +79,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     _blocks(axes, tree.hierarchy, order)
     _names(axes, tree, order)
     severity = run.metrics["mistake_severity"]
-    about = f"{run.metrics['top1']:.2f} % correct"
+    about = f"{run.metrics['top1']:.2f}% correct"
     about += "" if severity is None else f", mistake severity {severity:.2f}"
     title = f"{dataset_title(request.dataset)}, protocol {spec.protocol}"
     axes.set_title(f"{title}\n{style.plain(run.title)}, {spec.type}, seed {spec.seed}: {about}", loc="left")
