@@ -276,6 +276,6 @@ def _remark_on_few_seeds(rows: Sequence[Row]) -> list[str]:
     return [remark] if remark else []
 
 
-def left_out(remark: str) -> bool:
+def mentions_other_runs(remark: str) -> bool:
     """Return whether a part of a table's remark says that there are runs which it does not have."""
     return OTHER_SETTINGS in remark

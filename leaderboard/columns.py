@@ -47,7 +47,7 @@ PAPER = tuple(map(find_column, metric_table.PAPER))
 PAPER_BY_NAME = {column.name: column for column in PAPER}
 
 
-def asked_columns(text: str | None, option: str = "--metrics") -> tuple[Column, ...]:
+def requested_columns(text: str | None, option: str = "--metrics") -> tuple[Column, ...]:
     """Return the columns of --metrics: names choose them, names that begin with + are added to the paper's.
 
     Without the option they are the paper's. Each is shown once, in the order of the option. `option` begins errors.
@@ -69,10 +69,10 @@ def asked_columns(text: str | None, option: str = "--metrics") -> tuple[Column, 
 
 def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:
     """Raise a UserError for a level or a k, beyond the paper's columns, that the tree does not have."""
-    for name in further(columns):
+    for name in further_names(columns):
         metric_table.find_metric(name, hierarchy)
 
 
-def further(columns: Sequence[Column]) -> list[str]:
+def further_names(columns: Sequence[Column]) -> list[str]:
     """Return the names of the columns that are not the paper's: these are computed from predictions."""
     return [column.name for column in columns if column.name not in PAPER_BY_NAME]

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further
-from hierbench.leaderboard.ranking import marked
+from hierbench.leaderboard.columns import PAPER, Column, further_names
+from hierbench.leaderboard.ranking import mark_rows
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.further_metrics import Values, read_further, write_further
 from hierbench.runs.record import Record, Records
@@ -24,7 +24,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
 
     Args:
         board: of runs.
-        columns: from `asked_columns`.
+        columns: from `requested_columns`.
         data_dir: where their data is prepared, from which the tree comes.
 
     A run with damaged predictions is reported and not counted.
@@ -35,7 +35,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     board = replace(board, data_dir=data_dir)
     if tuple(columns) == PAPER:
         return board
-    names, damaged = further(columns), dict[str, str]()
+    names, damaged = further_names(columns), dict[str, str]()
     done = {id(row): counted_runs(row, board.records) for row in board.rows}
     values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir, damaged)
     if damaged:
@@ -52,7 +52,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     shown = [column.name for column in columns]
     if not any(name in row.metrics for name in shown for row in rows):  # as for only HierDist@20, with ten classes
         raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
-    remark, claimed = board.remark, claimed_in(names, [run for runs in done.values() for run in runs])
+    remark, claimed = board.remark, claimed_metrics(names, [run for runs in done.values() for run in runs])
     if claimed:
         subject = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
         remark = "; ".join(filter(None, [remark, f"{subject}: not computed from the predictions here, and not ranked"]))
@@ -62,7 +62,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
     columns = tuple(replace(column, claimed=column.name in claimed) for column in columns)
-    return replace(board, rows=marked(rows, columns), columns=columns, remark=remark)
+    return replace(board, rows=mark_rows(rows, columns), columns=columns, remark=remark)
 
 
 def _without(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:
@@ -77,7 +77,7 @@ def _without(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds
     return replace(row, n=len(kept), seeds=kept_seeds, metrics=metrics, lacking=lacking)
 
 
-def claimed_in(names: Sequence[str], runs: Sequence[Record]) -> list[str]:
+def claimed_metrics(names: Sequence[str], runs: Sequence[Record]) -> list[str]:
     """Return the metrics that no predictions of some runs give: published ones are the best-ranked classes alone."""
     if not names or all(run.has_predictions for run in runs):
         return []

@@ -71,17 +71,17 @@ def make_design(start: int, most: int, level: float = LEVEL) -> Design:
     # Near the root, where both logarithms are nearly linear.
     guess = math.log(level) - 0.55 * math.log(most - start + 1)
     solution = root_scalar(
-        lambda x: math.log(crossing(start, most, math.exp(x)) / level), x0=guess, x1=guess + 0.1, xtol=1e-5
+        lambda x: math.log(crossing_probability(start, most, math.exp(x)) / level), x0=guess, x1=guess + 0.1, xtol=1e-5
     )
     return Design(start, most, math.exp(float(solution.root)))
 
 
-def crossing(start: int, most: int, nominal: float) -> float:
+def crossing_probability(start: int, most: int, nominal: float) -> float:
     """Return the probability that any look at equal rows has a p below the nominal level."""
     limits = [_limit(n, nominal) for n in range(start, most + 1)]
     stay = None  # as a function of u at a look that does not separate: that no later one does
     for n in range(most - 1, start - 1, -1):
-        stay = _one_back(n, limits[n - start], limits[n + 1 - start], stay)
+        stay = _stay_probability(n, limits[n - start], limits[n + 1 - start], stay)
     scale = math.asin(min(1.0, limits[0] / math.sqrt(start)))
     density = np.cos(scale * _X) ** (start - 2) * math.exp(-betaln(0.5, (start - 1) / 2))
     u = math.sqrt(start) * np.sin(scale * _X)
@@ -95,7 +95,7 @@ def _limit(n: int, nominal: float) -> float:
     return math.sqrt(n * t * t / (n - 1 + t * t))
 
 
-def _one_back(n: int, limit: float, following: float, stay: CubicSpline | None) -> CubicSpline:
+def _stay_probability(n: int, limit: float, following: float, stay: CubicSpline | None) -> CubicSpline:
     """Return the probability of no crossing after n, given u at n, from that after n + 1; both are even in u."""
     u = np.linspace(0.0, limit, POINTS)[:, None]
     # u' = sqrt(1 + u^2) sin(theta + phi) with tan(phi) = u: below the limit between two angles, and past a quarter turn
@@ -135,7 +135,7 @@ def adjusted_p(design: Design, looks: Sequence[Look]) -> float:
     Below `LEVEL` exactly if one of them has a p below the nominal level: the repeated p-value of Jennison & Turnbull.
     """
     smallest = min(look.p for look in looks)
-    return crossing(design.start, design.most, smallest) if 0.0 < smallest < 1.0 else float(smallest)
+    return crossing_probability(design.start, design.most, smallest) if 0.0 < smallest < 1.0 else float(smallest)
 
 
 def conclusion(design: Design, looks: Sequence[Look], names: tuple[str, str], metric: str) -> str:

@@ -10,7 +10,7 @@ from hierbench.config.sections import FeatureType
 from hierbench.config.spec import Spec
 from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.settings import MISSING, find_recipe, published_value, recorded
+from hierbench.leaderboard.settings import MISSING, find_recipe, published_value, recorded_value
 from hierbench.leaderboard.statistics import METRICS, Cell, Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import HEADINGS, MEAN, PRINTED_DIGITS, seeds
@@ -42,7 +42,7 @@ class KnownDifference(Closed):
         if is_other or (self.methods and names.isdisjoint(self.methods)):
             return False
         if self.key and spec is not None:
-            value = recorded(spec, self.key)
+            value = recorded_value(spec, self.key)
             return value is not MISSING and value != published_value(dataset, self.key)
         return not self.protocols or protocol in self.protocols
 

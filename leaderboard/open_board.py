@@ -72,7 +72,7 @@ def is_published(folder: Path, dataset: str) -> bool:
     return any(os.path.lexists(folder / f"{dataset}{suffix}") for suffix in (".json", ".md"))
 
 
-def asked_records(root: Path, ids: Collection[str], hint: str) -> Records:
+def requested_records(root: Path, ids: Collection[str], hint: str) -> Records:
     """Return the runs that a command asked for and those that they re-rank, and name those that do not count.
 
     Args:
@@ -145,7 +145,7 @@ def note(lines: Sequence[str]) -> None:
         say(f"note: {one_line(line, LONGEST)}")
 
 
-def boards_in(folders: Sequence[Path], *, paper: bool) -> list[Board]:
+def open_boards(folders: Sequence[Path], *, paper: bool) -> list[Board]:
     """Return the last table of each recipe in these folders, of runs or of published tables, and those printed.
 
     Raises:

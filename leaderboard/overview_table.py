@@ -56,7 +56,7 @@ def read_claims() -> list[Claim]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TableSummary:
     """A table as the overview has it: its ranked rows by "METHOD:TYPE", and their differences from cross-entropy."""
 
     board: Board
@@ -64,7 +64,7 @@ class Seen:
     tests: dict[tuple[str, str], Difference]
 
     @classmethod
-    def of(cls, board: Board) -> Seen:
+    def of(cls, board: Board) -> TableSummary:
         """Read a board; two rows of one method and type do not count."""
         ranked = ranked_rows(board.rows)
         names = [f"{row.method}:{row.type}" for row in ranked]
@@ -107,7 +107,7 @@ def printed_tests(board: Board) -> dict[tuple[int, str], Difference]:
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), adjusted, strict=True)}
 
 
-def verdict_on(claim: Claim, seen: Seen, column: Column) -> str:
+def verdict_on(claim: Claim, seen: TableSummary, column: Column) -> str:
     """Return whether a claim holds in a table, with the difference that says so; "-" where it has not the rows."""
     if claim.row not in seen.rows or claim.metric not in seen.rows[claim.row].metrics:
         return "-"
@@ -131,7 +131,7 @@ def verdict_on(claim: Claim, seen: Seen, column: Column) -> str:
 
 def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]) -> Table:
     """Return methods down and tables across for one metric, then claims, and the agreement of tables."""
-    tables = [Seen.of(board) for board in boards]
+    tables = [TableSummary.of(board) for board in boards]
     columns = {column.name: column for board in boards for column in board.columns}
     column = columns[metric]
     names = list(dict.fromkeys(name for seen in tables for name in seen.rows))
@@ -163,7 +163,7 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
     )
 
 
-def rank_tables(tables: Sequence[Seen], column: Column) -> dict[str, list[float]]:
+def rank_tables(tables: Sequence[TableSummary], column: Column) -> dict[str, list[float]]:
     """Return the ranks, one per table, of the rows that all tables have; equal means share their mean rank."""
     common = [
         name
@@ -175,7 +175,7 @@ def rank_tables(tables: Sequence[Seen], column: Column) -> dict[str, list[float]
     return {name: [float(ranks[place]) for ranks in table_ranks] for place, name in enumerate(common)}
 
 
-def _gap(seen: Seen, name: str, column: Column) -> TableCell:
+def _gap(seen: TableSummary, name: str, column: Column) -> TableCell:
     gap = seen.tests.get((name, column.name))
     if gap is None:
         mean = seen.mean(name, column.name) if name in seen.rows and name.startswith(f"{BASELINE}:") else None
@@ -185,7 +185,7 @@ def _gap(seen: Seen, name: str, column: Column) -> TableCell:
     return Interval(gap.mean, gap.ci95, column.digits, signed=True, versus=versus)
 
 
-def _tau(seen: Seen, other: Seen, column: Column) -> TableCell:
+def _tau(seen: TableSummary, other: TableSummary, column: Column) -> TableCell:
     """Return Kendall's tau-b of two tables' common rows, with their number; "-" below three of them."""
     pairs = [
         (mean, another)

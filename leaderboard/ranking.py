@@ -33,10 +33,10 @@ def rank(
         else row
         for row in rows
     ]
-    return marked(rows, columns), seeds
+    return mark_rows(rows, columns), seeds
 
 
-def marked(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
+def mark_rows(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]:
     """Return the rows with the marks of a table, competitive and best cells, in place of earlier marks."""
     plain = [
         replace(

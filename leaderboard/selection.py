@@ -11,7 +11,7 @@ from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import FEATURE_TYPES, FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, find_column, further
+from hierbench.leaderboard.columns import PAPER, find_column, further_names
 from hierbench.leaderboard.open_board import open_board
 from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.scored_rows import is_scored_row
@@ -52,7 +52,7 @@ def open_rows(place: Place, name: str, dataset: str | None) -> tuple[str, Record
     if not is_dataset_file(dataset) and dataset not in recipe_names():
         raise UserError(f"{dataset} is not a built-in dataset: give its file, --dataset ./{dataset}.toml")
     columns = [] if metric is None else [find_column(metric)]
-    board = open_board(dataset, replace(place, runs=folder), columns if further(columns) else PAPER, apart=False)
+    board = open_board(dataset, replace(place, runs=folder), columns if further_names(columns) else PAPER, apart=False)
     return dataset, board.records, sorted(named_rows(board.rows, row_name), key=lambda row: row.type), metric
 
 

@@ -26,12 +26,12 @@ def find_recipe(dataset: str, protocol: str) -> Recipe | None:
         return None
 
 
-def recorded(spec: Spec, key: str) -> Any:
+def recorded_value(spec: Spec, key: str) -> Any:
     """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
-    return _recorded(spec, spec.model_dump(mode="json", by_alias=True), key)
+    return _value_in_spec(spec, spec.model_dump(mode="json", by_alias=True), key)
 
 
-def _recorded(spec: Spec, content: dict[str, Any], key: str) -> Any:
+def _value_in_spec(spec: Spec, content: dict[str, Any], key: str) -> Any:
     first, *rest = key.split(".")
     if key == "distance" or key == "data.jpeg_quality":
         return content["dataset"][key.removeprefix("data.")]
@@ -56,7 +56,7 @@ def _walk(content: Any, key: str) -> Any:
     return content
 
 
-def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> list[str]:
+def differing_settings(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> list[str]:
     """Return "key = value" for every setting of a run that differs from the recipe of its protocol.
 
     Hyperparameters do not count, and learning rates only `with_rates`. `dataset` is how the user gave it: the file of
@@ -76,7 +76,7 @@ def departures(spec: Spec, dataset: str = "", *, with_rates: bool = True) -> lis
     left_to_library = normalisation | {"model.input_size"}
     keys = [key for key in keys if key not in left_to_library or _walk(content, key) is not None]
     full_content = spec.model_dump(mode="json", by_alias=True)  # with the keys that its record leaves out
-    values = {key: (_recorded(spec, full_content, key), _walk(content, key)) for key in keys}
+    values = {key: (_value_in_spec(spec, full_content, key), _walk(content, key)) for key in keys}
     odd = [f"{key} = {value}" for key, (value, right) in values.items() if value != right]
     # Re-ranked runs have the rates of their first base, and do not know its name.
     methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]
@@ -116,7 +116,7 @@ def remarks_on(
     specs = [record.job for record in records]
     kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec in specs}.values()
     if odd := dict.fromkeys(
-        line for spec in kinds for line in departures(spec, dataset, with_rates=spec.type not in mixed)
+        line for spec in kinds for line in differing_settings(spec, dataset, with_rates=spec.type not in mixed)
     ):
         remarks.append(f"{OF_RECIPE}{', '.join(odd)}")
     if mixed:

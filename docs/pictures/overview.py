@@ -11,8 +11,8 @@ from hierbench.figures.plots.overview_plot import draw
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.open_board import boards_in
-from hierbench.leaderboard.overview_table import Seen, overview_table, read_claims
+from hierbench.leaderboard.open_board import open_boards
+from hierbench.leaderboard.overview_table import TableSummary, overview_table, read_claims
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "Network|Claim", "docs/photographs.md": "Network|Claim|tau-b"}
@@ -33,10 +33,10 @@ def filled(page: str, part: str) -> str:
 
 def main() -> None:
     """Write picture and pages."""
-    boards = boards_in([ROOT / "leaderboard/published"], paper=False)
+    boards = open_boards([ROOT / "leaderboard/published"], paper=False)
     text = render(overview_table(boards, SEVERITY.name, read_claims()))
     with house_style():
-        write_figure(draw([Seen.of(board) for board in boards], SEVERITY), ROOT / PICTURE)
+        write_figure(draw([TableSummary.of(board) for board in boards], SEVERITY), ROOT / PICTURE)
     for page, rows in PAGES.items():
         path = ROOT / page
         path.write_text(filled(path.read_text(encoding="utf-8"), part_of(text, rows)), encoding="utf-8")

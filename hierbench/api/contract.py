@@ -23,7 +23,7 @@ from hierbench.api.contract_setup import (
     TREE,
     Check,
     ContractError,
-    built,
+    build_method,
     changed_params,
     compute_objective,
     compute_scores,
@@ -39,7 +39,7 @@ TEST, VAL = 1, 100  # seeds of the bases' probabilities
 
 
 def _check_shapes(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), make_batch(cls)
+    method, (features, targets) = build_method(cls), make_batch(cls)
     for size in (BATCH, 2):
         scores, expected = compute_scores(method, features[:size]), (size, len(PATHS))
         require(scores.shape == expected, f"scores must be {expected} for {size} examples, got {tuple(scores.shape)}")
@@ -48,7 +48,7 @@ def _check_shapes(cls: type[Method]) -> None:
 
 
 def _check_loss_names(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), make_batch(cls)
+    method, (features, targets) = build_method(cls), make_batch(cls)
     batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
     names: list[str] = []
     for inner, labels in batches * 2:
@@ -56,7 +56,7 @@ def _check_loss_names(cls: type[Method]) -> None:
 
 
 def _check_gradients(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), make_batch(cls)
+    method, (features, targets) = build_method(cls), make_batch(cls)
     features.requires_grad_()
     for progress in PROGRESS:
         method.progress = progress
@@ -69,7 +69,7 @@ def _check_gradients(cls: type[Method]) -> None:
 
 
 def _check_targets(cls: type[Method]) -> None:
-    method, (features, targets) = built(cls), make_batch(cls)
+    method, (features, targets) = build_method(cls), make_batch(cls)
     depends = False
     for progress in PROGRESS:
         method.progress = progress
@@ -89,11 +89,13 @@ def _require_same(cls: type[Method], first: Method, second: Method, subject: str
 
 
 def _check_determinism(cls: type[Method]) -> None:
-    _require_same(cls, built(cls), built(cls), "the same seed", "take randomness from torch's global generator")
+    _require_same(
+        cls, build_method(cls), build_method(cls), "the same seed", "take randomness from torch's global generator"
+    )
 
 
 def _check_independence(cls: type[Method]) -> None:
-    method, (features, _) = built(cls), make_batch(cls)
+    method, (features, _) = build_method(cls), make_batch(cls)
     alone = torch.cat([compute_scores(method, row) for row in features.split(1)])
     message = "an example's scores depend on the rest of the batch"
     require(torch.allclose(compute_scores(method, features), alone, rtol=1e-4, atol=1e-5), message)
@@ -105,7 +107,7 @@ def _check_relabelling(cls: type[Method]) -> None:
     # By size: a row per class; per entry of the levels, or per node with the root, both 13; per node below the root.
     orders = [torch.cat([torch.arange(before), leaves + before]) for before in (0, num_coarse, NUM_INNER)]
     order_of = {len(order): order for order in orders}
-    method, state = built(cls), {}
+    method, state = build_method(cls), {}
     for name, value in method.state_dict().items():
         for dim, size in enumerate(value.shape):
             if size in order_of:
@@ -117,7 +119,7 @@ def _check_relabelling(cls: type[Method]) -> None:
 
 def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
     """Return the problem of a model over the relabelled classes that loads this state, "" without one."""
-    moved, leaves = built(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
+    moved, leaves = build_method(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
     features, targets = make_batch(cls)
     moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
     moved_targets = leaves.argsort()[targets]
@@ -135,7 +137,7 @@ def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tens
 def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
     """Return advice if only permuted buffers are the problem: derived again from the tree, they would be right."""
     buffers = [name for name, _ in method.named_buffers() if name in state]
-    derived_state = built(cls, RELABELLED, seed=3).state_dict()
+    derived_state = build_method(cls, RELABELLED, seed=3).state_dict()
     for names in ([name for name in buffers if not state[name].is_floating_point()], buffers):
         tables = [name for name in names if not torch.equal(derived_state[name], state[name])]
         kept = {name: value for name, value in state.items() if name not in tables}
@@ -146,14 +148,14 @@ def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor])
 
 
 def _check_checkpoint(cls: type[Method]) -> None:
-    method, other = built(cls), built(cls, seed=4)
+    method, other = build_method(cls), build_method(cls, seed=4)
     other.load_state_dict(copy.deepcopy(method.state_dict()))
     _require_same(cls, method, other, "a loaded checkpoint", "register random tensors as parameters or buffers")
 
 
 def _objectives(cls: type[Method], params: BaseModel | None = None) -> Tensor:
     """Return the objective at the beginning, in the middle and at the end of the training."""
-    method, values = built(cls, params=params), list[Tensor]()
+    method, values = build_method(cls, params=params), list[Tensor]()
     for method.progress in PROGRESS:
         values.append(compute_objective(method, *make_batch(cls)))
     return torch.stack(values)
@@ -171,13 +173,13 @@ def _check_hyperparameters(cls: Any) -> None:
 
 def _check_progress(cls: type[Method]) -> None:
     """At any time of the training the loss has the same finite terms, and scores do not depend on it."""
-    method, (features, targets) = built(cls), make_batch(cls)
+    method, (features, targets) = build_method(cls), make_batch(cls)
     scores, names = compute_scores(method, features), list[str]()
     for progress in PROGRESS:
         method.progress = progress
         compute_objective(method.train(), features, targets)
         names = loss_names(method.loss(method(features), targets), names)
-        other = built(cls)  # its norms have seen no batch
+        other = build_method(cls)  # its norms have seen no batch
         other.progress = progress
         require(
             torch.equal(compute_scores(other, features), scores), "scores depend on progress, which only loss may read"
@@ -186,9 +188,9 @@ def _check_progress(cls: type[Method]) -> None:
 
 def _check_groups(cls: type[Method]) -> None:
     """Own groups have free names, share no parameter, and are the same whenever the method is built."""
-    method = built(cls)
+    method = build_method(cls)
     groups, shared = list(method.parameter_groups()), trainable_groups(method)
-    again = trainable_groups(built(cls, RELABELLED, seed=3))
+    again = trainable_groups(build_method(cls, RELABELLED, seed=3))
     trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
     require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
     require(bool(groups), "parameter_groups is defined and names no group: leave it out")
@@ -199,7 +201,7 @@ def _check_groups(cls: type[Method]) -> None:
 
 def _check_level_scores(cls: type[Method]) -> None:
     """There is a finite score for each node of each level, and examples do not mix."""
-    method, (features, _) = built(cls).eval(), make_batch(cls)
+    method, (features, _) = build_method(cls).eval(), make_batch(cls)
     with torch.no_grad():
         predictions = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
     all_levels: list[Tensor] = []

@@ -67,7 +67,7 @@ def feature_width(cls: type[Method]) -> int:
     return NUM_FEATURES if "type-I" in cls.types else len(PATHS)
 
 
-def built(cls: type[Method], tree: Hierarchy = TREE, params: BaseModel | None = None, seed: int = 0) -> Method:
+def build_method(cls: type[Method], tree: Hierarchy = TREE, params: BaseModel | None = None, seed: int = 0) -> Method:
     """Return a method with weights that follow from a seed."""
     torch.manual_seed(seed)
     return cls(tree, feature_width(cls), params or cls.Params())

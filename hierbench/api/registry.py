@@ -24,7 +24,7 @@ from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.spec import Spec
 from hierbench.config.validation import validated
-from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign, line_in, unknown_name
+from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign_errors, line_in, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 
 HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are only bases of other methods
@@ -136,7 +136,7 @@ def _import_errors(subject: str, file_name: str = "") -> AbstractContextManager[
     def problem(error: BaseException) -> BrokenMethodError:
         return BrokenMethodError(f"method {subject} cannot be imported: {error_line(error)}{line_in(error, file_name)}")
 
-    return foreign(problem, passing=BrokenMethodError)
+    return foreign_errors(problem, passing=BrokenMethodError)
 
 
 def _only_method(module: ModuleType, subject: str) -> Any:

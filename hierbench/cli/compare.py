@@ -23,8 +23,8 @@ def compare(
     metrics: MetricsOption = None,
 ) -> Table:
     """Print how far rows are from a reference, paired by seed."""
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import requested_columns
     from hierbench.leaderboard.open_board import open_board
 
-    board = open_board(dataset, place, asked_columns(metrics), apart=False)
+    board = open_board(dataset, place, requested_columns(metrics), apart=False)
     return board.compare(reference, *(rows or ())).table

@@ -14,7 +14,7 @@ from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
     from hierbench.config.sections import Expected
-    from hierbench.data.user.template import Asked
+    from hierbench.data.user.template import TemplateRequest
 
 
 @command("data list", table="terminal")
@@ -68,7 +68,7 @@ def new(
 ) -> None:
     """Read the images or features and the tree of a dataset of yours, and write its file, ready to run."""
     from hierbench.config.sections import Model
-    from hierbench.data.user.template import Asked, write_recipe
+    from hierbench.data.user.template import TemplateRequest, write_recipe
     from hierbench.models.libraries.lookup import check_backbone, input_size
     from hierbench.utils.console import Meter
 
@@ -77,20 +77,20 @@ def new(
     if features:
         if (backbone, resize) != ("wrn10-1-s4", "stretch"):
             raise UserError("--backbone and --resize are for images; features are trained on as they are")
-        request = Asked(name, "", tree, output or Path(f"{name}.toml"), features=features)
+        request = TemplateRequest(name, "", tree, output or Path(f"{name}.toml"), features=features)
         sizes = write_recipe(request, lambda share: None, lambda line: print(line, file=sys.stderr))
         return _announce(request, sizes, "rows")
     is_library, side = ":" in backbone, 64 if backbone.startswith("wrn") else 224
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)
     size = input_size(model) if is_library else (side, side)
-    request = Asked(name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size)
+    request = TemplateRequest(name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size)
     with Meter(f"reading {name}", 1.0) as meter:
         sizes = write_recipe(request, lambda share: meter.part("images", share, 1.0), meter.say)
     _announce(request, sizes, "images read")
 
 
-def _announce(request: "Asked", sizes: "Expected", unit: str) -> None:
+def _announce(request: "TemplateRequest", sizes: "Expected", unit: str) -> None:
     """Print the sizes of a dataset and the command that runs it."""
     levels = ", ".join(map(str, sizes.level_sizes))
     num = f"{sizes.train + sizes.val + sizes.test:,} {unit}"

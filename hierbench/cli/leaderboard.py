@@ -26,9 +26,9 @@ def leaderboard(
     Runs are shown as recorded: damaged runs are not counted, and listed on standard error. The exit code is 0 if
     there is a table; hierbench verify computes the metrics again, and has one for findings.
     """
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import requested_columns
 
-    columns = asked_columns(metrics)
+    columns = requested_columns(metrics)
     if publish is not None:
         from hierbench.sharing.publication import publish as publish_table
 

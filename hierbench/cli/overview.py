@@ -19,13 +19,13 @@ def overview(
 ) -> Table:
     """Compare tables with each other: differences, ranks, claims and agreement."""
     from hierbench.leaderboard.columns import PAPER_BY_NAME
-    from hierbench.leaderboard.open_board import boards_in
-    from hierbench.leaderboard.overview_table import Seen, overview_table, read_claims
+    from hierbench.leaderboard.open_board import open_boards
+    from hierbench.leaderboard.overview_table import TableSummary, overview_table, read_claims
     from hierbench.utils.errors import UserError, unknown_name
 
     if metric not in PAPER_BY_NAME:
         raise unknown_name("metric", metric, PAPER_BY_NAME)
-    boards = boards_in(folders or ([] if paper else [Path("runs")]), paper=paper)
+    boards = open_boards(folders or ([] if paper else [Path("runs")]), paper=paper)
     if not boards:
         raise UserError("no table to look at")
     if picture is not None:
@@ -34,5 +34,5 @@ def overview(
 
         check_output(picture, "--picture")
         with house_style():
-            write_figure(draw([Seen.of(board) for board in boards], PAPER_BY_NAME[metric]), picture)
+            write_figure(draw([TableSummary.of(board) for board in boards], PAPER_BY_NAME[metric]), picture)
     return overview_table(boards, metric, read_claims())

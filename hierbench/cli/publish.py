@@ -22,9 +22,9 @@ def publish(
 
     The evidence is records, compact predictions, sources of methods, pictures and the verdict of verification.
     """
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import requested_columns
     from hierbench.sharing.publication import publish as publish_table
 
-    columns = None if metrics is None else asked_columns(metrics)
+    columns = None if metrics is None else requested_columns(metrics)
     lines = publish_table(dataset, output, place, columns, update=update)
     print_said(lines.notes, lines.lines)

@@ -21,11 +21,11 @@ def run(
     metrics: MetricsOption = None,
 ) -> Shown:
     """Train the missing runs, and print the leaderboard."""
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.comparison import compare
 
     is_tuned = tuned or tuned_file is not None
-    return compare(options, tuned=is_tuned, file=tuned_file, columns=asked_columns(metrics)).shown
+    return compare(options, tuned=is_tuned, file=tuned_file, columns=requested_columns(metrics)).shown
 
 
 @command(

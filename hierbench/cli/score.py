@@ -35,11 +35,11 @@ def score(
 
     The metrics have intervals, and are a row of the dataset's leaderboard.
     """
-    from hierbench.leaderboard.columns import asked_columns
+    from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
 
-    columns = asked_columns(metrics)
+    columns = requested_columns(metrics)
     request = ScoreRequest(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
     report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)

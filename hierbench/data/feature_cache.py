@@ -27,7 +27,7 @@ MADE = re.compile(r"meta\.json|checked\.json|(train|val|test)-((rows|features)\.
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CacheRequest:
     """Everything that features depend on; `key` names their cache.
 
     Attributes:
@@ -47,12 +47,12 @@ class Wanted:
     @classmethod
     def by(
         cls, prepared: Prepared, model: Model, augment: Augment, weights: str | None, feature_type: FeatureType
-    ) -> "Wanted":
+    ) -> "CacheRequest":
         """Return the request for the features that jobs of a type train on."""
         return cls(prepared, model, augment, weights, model.type_i_pool if feature_type == "type-I" else "average")
 
     @classmethod
-    def by_spec(cls, prepared: Prepared, spec: Spec) -> "Wanted":
+    def by_spec(cls, prepared: Prepared, spec: Spec) -> "CacheRequest":
         """Return the request for the features that a job trains on."""
         return cls.by(prepared, spec.model, spec.augment, spec.weights, spec.type)
 
@@ -119,7 +119,7 @@ class Features:
         return map_array(self.folder / f"{split}-features.npy")
 
 
-def find_features(request: Wanted) -> Features | None:
+def find_features(request: CacheRequest) -> Features | None:
     """Return a cache, or None if it does not exist; given features are the dataset's own.
 
     Raises:

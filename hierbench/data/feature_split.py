@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.config.spec import Spec
-from hierbench.data.feature_cache import Features, Wanted, find_features
+from hierbench.data.feature_cache import CacheRequest, Features, find_features
 from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepared import Prepared
 from hierbench.utils.arrays import release
@@ -79,7 +79,7 @@ def open_split(
     """
     if not spec.model.frozen:
         return Split(prepared, name, spec, device, rank, num_ranks)
-    request = Wanted.by_spec(prepared, spec)
+    request = CacheRequest.by_spec(prepared, spec)
     features = find_features(request)
     if features is None:
         raise UserError(f"the features that {spec.label} trains on are not in {request.folder}; run the command again")

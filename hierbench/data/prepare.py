@@ -88,9 +88,9 @@ def prepare(
     request = SourceRequest(source, data_dir / "downloads", offline, jpeg_quality)
     target, partial = (refuse_links(data_dir, "prepared", folder) for folder in (variant, f".{variant}.partial"))
     try:
-        with claimed(partial) as waited:
+        with locked_folder(partial) as waited:
             if source is None and not force and _is_complete(partial):
-                _adopt(partial, target)
+                _move_into_place(partial, target)
             if (waited or source is None) and not force and (prepared := ready(lambda line: None)) is not None:
                 return prepared
             return _prepare(recipe, _open(recipe, request), target, partial, allow_missing, progress, announce)
@@ -124,7 +124,7 @@ def _open(recipe: Recipe, request: SourceRequest) -> Source:
 
 
 @contextmanager
-def claimed(partial: Path) -> Iterator[bool]:
+def locked_folder(partial: Path) -> Iterator[bool]:
     """Lock the folder to build in, and yield whether another process had to be waited for.
 
     The lock is on the folder itself and ends with the process.
@@ -184,7 +184,7 @@ def _prepare(
                 remove_made(partial, MADE, keep=True)
             raise
     progress(1.0)
-    _adopt(partial, target)
+    _move_into_place(partial, target)
     prepared = Prepared(target, read_json(target / "meta.json"))
     if written:
         remember_check(prepared)  # everything was read for the digest a moment ago
@@ -271,7 +271,7 @@ def _is_complete(partial: Path) -> bool:
     return (partial / "meta.json").exists()
 
 
-def _adopt(partial: Path, target: Path) -> None:
+def _move_into_place(partial: Path, target: Path) -> None:
     """Move a complete dataset to its place, meta.json last; killed at any point, it can be called again."""
     target.mkdir(exist_ok=True)
     unit = "features" if "vectors" in read_json(partial / "meta.json") else "images"

@@ -14,7 +14,7 @@ import torch
 
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
-from hierbench.data.feature_cache import Wanted, find_features
+from hierbench.data.feature_cache import CacheRequest, find_features
 from hierbench.data.writer import SPLITS
 from hierbench.execution.inputs import Inputs
 from hierbench.execution.parameters import stand_in_tree
@@ -146,7 +146,9 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
         cached = False
         if prepared is not None:
             with suppress(UserError):  # damaged, which the jobs will say
-                cached = find_features(Wanted.by(prepared, model, recipe.augment, inputs.digest, kind)) is not None
+                cached = (
+                    find_features(CacheRequest.by(prepared, model, recipe.augment, inputs.digest, kind)) is not None
+                )
         if not cached and device is not None and per_image is None:
             per_image = _seconds_to_extract(recipe, device)
         seconds = 0.0 if cached else None if per_image is None else per_image * vectors

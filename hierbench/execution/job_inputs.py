@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from hierbench.data import prepared as data
-from hierbench.data.feature_cache import Features, Wanted, check_features, find_features
+from hierbench.data.feature_cache import CacheRequest, Features, check_features, find_features
 from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.prepared import Prepared
 from hierbench.execution.resources import Setting
@@ -60,7 +60,7 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
         and job.spec.model.frozen
         and not job.spec.model.given_features
         and not is_finished(job.spec, setting.store)
-        for request in [Wanted.by_spec(open_data(job, setting), job.spec)]
+        for request in [CacheRequest.by_spec(open_data(job, setting), job.spec)]
     }
     for request, job in requests.values():
         _extract(request, job, setting)
@@ -74,7 +74,7 @@ def features_without_crops(job: Job, prepared: Prepared, setting: Setting) -> Fe
     spec = job.spec
     if spec.model.views > 2:
         spec = spec.model_copy(update={"model": spec.model.model_copy(update={"views": 1})})
-    features = _extract(Wanted.by_spec(prepared, spec), job, setting)
+    features = _extract(CacheRequest.by_spec(prepared, spec), job, setting)
     return FeatureSplit(prepared, features, "train", spec, torch.device(setting.device))
 
 
@@ -85,10 +85,10 @@ def cached_features(job: Job, prepared: Prepared, setting: Setting, note: Note) 
     def on_rows(done: float, total: int) -> None:
         note(f"{job.spec.label}: extracting {total:,} features of {backbone}, {100 * done / total:.0f}%")
 
-    return _obtain(Wanted.by_spec(prepared, job.spec), job, setting, throttled(on_rows, LINE_EVERY))
+    return _obtain(CacheRequest.by_spec(prepared, job.spec), job, setting, throttled(on_rows, LINE_EVERY))
 
 
-def _extract(request: Wanted, job: Job, setting: Setting) -> Features:
+def _extract(request: CacheRequest, job: Job, setting: Setting) -> Features:
     is_new = not request.folder.exists()
     with Meter(f"features of {request.model.backbone}", float(request.num_rows())) as meter:
         features = _obtain(request, job, setting, partial(meter.part, "images and views"))
@@ -97,7 +97,7 @@ def _extract(request: Wanted, job: Job, setting: Setting) -> Features:
         return features
 
 
-def _obtain(request: Wanted, job: Job, setting: Setting, on_rows: OnRows) -> Features:
+def _obtain(request: CacheRequest, job: Job, setting: Setting, on_rows: OnRows) -> Features:
     if (features := find_features(request)) is not None:  # reading the file of weights for its digest can take long
         check_features(features)
         return features

@@ -266,6 +266,6 @@ def find_methods(names: Sequence[str]) -> tuple[list[LoadedMethod], int]:
     return list(methods.values()), len(broken)
 
 
-def names_asked(options: Options) -> list[str]:
+def requested_methods(options: Options) -> list[str]:
     """Return the names and paths of --methods, each once."""
     return list(dict.fromkeys(name.strip() for name in options.methods.split(",") if name.strip()))

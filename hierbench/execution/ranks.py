@@ -22,7 +22,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.training.memory import count_micro_batches
 from hierbench.utils.errors import error_line
-from hierbench.utils.processes import ending, starting_children
+from hierbench.utils.processes import describe_exit, starting_children
 
 JOIN_SECONDS = 10.0
 Report = Callable[[float, int], None]  # epochs done, epochs in all
@@ -75,7 +75,9 @@ def _serve(ranks: dict[Connection, BaseProcess], calls: dict[str, Callable[..., 
             except (EOFError, ConnectionError):
                 process = working[connection]
                 process.join(JOIN_SECONDS)
-                raise RuntimeError(f"{process.name} of the job ended ({ending(process.exitcode or 0)})") from None
+                raise RuntimeError(
+                    f"{process.name} of the job ended ({describe_exit(process.exitcode or 0)})"
+                ) from None
             if isinstance(message, BaseException):
                 raise message
             if message is None:

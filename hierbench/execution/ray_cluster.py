@@ -17,9 +17,9 @@ from typing import Any
 
 import hierbench
 from hierbench.execution.job_queue import Queue
-from hierbench.execution.ray_connection import Progress, connected, our_environment, reason
+from hierbench.execution.ray_connection import Progress, connected, our_environment, root_cause
 from hierbench.execution.resources import Setting
-from hierbench.execution.run_job import Outcome, describe_error, execute_when_free, received, record_death
+from hierbench.execution.run_job import Outcome, describe_error, execute_when_free, receive_job, record_death
 from hierbench.runs.job import Job
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Run
@@ -60,7 +60,7 @@ def train_on_ray(queue: Queue, setting: Setting) -> None:
 
 
 def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driver: str) -> None:
-    resources = needs(setting)
+    resources = job_resources(setting)
     words = {"num_cpus": "CPU", "num_gpus": "GPU"}
     if not any(
         all(n["Resources"].get(words[k], 0) >= v for k, v in resources.items()) for n in ray.nodes() if n["Alive"]
@@ -99,14 +99,14 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driv
             except RayError as error:  # its process, its node, or the result with it
                 losses[job.id] += 1
                 if losses[job.id] > RETRIES:
-                    lost = f"its worker was lost, {losses[job.id]} in all: {reason(error)}"
+                    lost = f"its worker was lost, {losses[job.id]} in all: {root_cause(error)}"
                     queue.end(job, record_death(setting.store.run(job.id), lost))
                 else:
-                    say(f"{job.spec.label}: its worker was lost; it is started again ({reason(error)})")
+                    say(f"{job.spec.label}: its worker was lost; it is started again ({root_cause(error)})")
                     running[start(job)] = job
 
 
-def needs(setting: Setting) -> dict[str, float]:
+def job_resources(setting: Setting) -> dict[str, float]:
     """Return the resources that a job needs on a node, in Ray's terms."""
     if setting.device != "cuda":
         return {"num_cpus": setting.devices * (setting.threads or 1)}
@@ -162,7 +162,7 @@ def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
         if order["source"] is not None:  # the user's file is on the driver
             reference = str(Path(folder) / Path(reference).name)
             Path(reference).write_bytes(order["source"])
-        job = received(order["spec"], reference)
+        job = receive_job(order["spec"], reference)
         if isinstance(job, Outcome):
             return node, (job.state, job.error), {}, []
         setting = Setting(**order["setting"])

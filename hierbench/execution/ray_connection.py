@@ -13,8 +13,8 @@ from contextlib import chdir, contextmanager, redirect_stdout
 from typing import Any, Literal
 
 from hierbench.config.options import Device
-from hierbench.utils.console import installing
-from hierbench.utils.errors import UserError, foreign
+from hierbench.utils.console import install_command
+from hierbench.utils.errors import UserError, foreign_errors
 from hierbench.utils.text import one_line
 
 LOCAL = "local"  # a cluster of this machine alone, started for the command
@@ -33,7 +33,7 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
         UserError: Ray is missing, no cluster answers, or it lacks the resources of the jobs.
     """
     if importlib.util.find_spec("ray") is None:
-        raise UserError(f"--executor ray needs Ray, an extra; run: {installing('ray')}")
+        raise UserError(f"--executor ray needs Ray, an extra; run: {install_command('ray')}")
     if device == "mps":
         raise UserError("--executor ray trains on cpu or cuda, not on mps")
     import torch
@@ -82,7 +82,7 @@ def connected(address: str | None) -> Iterator[str]:
         problem_text = (
             "Ray cannot start on this machine" if where == LOCAL else f"cannot join the Ray cluster at {where}"
         )
-        why = reason(error)
+        why = root_cause(error)
         if isinstance(error, ConnectionError) and where not in (LOCAL, "auto"):  # its head node answers
             why = f"this machine must be one of its nodes (ray start --address={where}), with its token if it has one"
         return UserError(f"{problem_text}: {why}")
@@ -96,16 +96,16 @@ def connected(address: str | None) -> Iterator[str]:
             os.environ.setdefault("RAY_AUTH_TOKEN", TOKEN)
         try:
             # Ray raises many undocumented types; its workers could import from the folder that it starts in.
-            with foreign(problem), redirect_stdout(sys.stderr), chdir(sys.prefix):
+            with foreign_errors(problem), redirect_stdout(sys.stderr), chdir(sys.prefix):
                 ray.init(address=where, log_to_driver=False, logging_level="error", **options)
             yield ray.get_runtime_context().get_node_id()
         except ray.exceptions.RayError as error:
-            raise ConnectionError(f"the Ray cluster at {where} is lost ({reason(error)}); {RESUME}") from None
+            raise ConnectionError(f"the Ray cluster at {where} is lost ({root_cause(error)}); {RESUME}") from None
         finally:
             ray.shutdown()
 
 
-def reason(error: BaseException) -> str:
+def root_cause(error: BaseException) -> str:
     """Return the first sentence of the root cause of an error of Ray's; the sentences after it are advice on Ray."""
     while error.__cause__ is not None:
         error = error.__cause__

@@ -49,7 +49,7 @@ class StoppedError(Exception):
     """Raised by a `Report` to stop the job here."""
 
 
-def received(content: dict[str, Any], *references: str) -> Job | Outcome:
+def receive_job(content: dict[str, Any], *references: str) -> Job | Outcome:
     """Return the job that another process has sent, see `Job.received`; failed where its method's file has gone."""
     try:
         return Job.received(content, *references)

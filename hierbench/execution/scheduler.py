@@ -25,7 +25,7 @@ def states(plan: list[Job], store: Store) -> dict[str, JobState]:
     return {job.id: "cached" if is_finished(job.spec, store) else "train" if job.trains else "rescore" for job in plan}
 
 
-def planned(plan: Sequence[Job], store: Store, note: Note) -> None:
+def create_runs(plan: Sequence[Job], store: Store, note: Note) -> None:
     """Create the jobs' folders, so that they count even if they never run, and quarantine damaged files in them."""
     re_ranked = {base for job in plan if job.spec.bases and not is_finished(job.spec, store) for base in job.spec.bases}
     for job in plan:
@@ -60,7 +60,7 @@ def run_plan(
         KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.
         UserError: the runs folder can no longer be written.
     """
-    planned(plan, setting.store, note)
+    create_runs(plan, setting.store, note)
     queue = Queue(plan, setting.store, on_progress, on_end, note, is_over)
     if setting.executor == "ray":
         from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency

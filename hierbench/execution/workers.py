@@ -16,12 +16,12 @@ from typing import Any
 
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.resources import Setting
-from hierbench.execution.run_job import Outcome, can_compute, execute, received, record_death
+from hierbench.execution.run_job import Outcome, can_compute, execute, receive_job, record_death
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL
 from hierbench.training.fabric import import_fabric
 from hierbench.utils.console import throttled
-from hierbench.utils.processes import ending, starting_children
+from hierbench.utils.processes import describe_exit, starting_children
 
 
 def start_server() -> ForkServerContext | SpawnContext:
@@ -122,7 +122,7 @@ class Worker:
                     return bool(kind == "end")
         except (EOFError, OSError):
             self.process.join(5)
-            reason = ending(self.process.exitcode or 0)
+            reason = describe_exit(self.process.exitcode or 0)
             error = f"the worker process ended ({reason}); run the same command to resume from its last epoch"
             queue.end(job, record_death(queue.store.run(job.id), error))
             return False
@@ -147,7 +147,7 @@ def _work(connection: Connection, setting: Setting, environment: dict[str, str])
             content, references = connection.recv()
         except (EOFError, OSError):
             os._exit(1)  # the parent is gone
-        job = received(content, *references)
+        job = receive_job(content, *references)
         outcome = job if isinstance(job, Outcome) else execute(job, setting, throttled(report, 0.2), note)
         _send(connection, "end" if outcome.state != "failed" or can_compute(setting.device) else "last", *outcome)
 

@@ -15,7 +15,7 @@ from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import build_backbone, find_library
 from hierbench.utils.console import say
 from hierbench.utils.download import Remote, obtain
-from hierbench.utils.errors import UserError, error_line, foreign
+from hierbench.utils.errors import UserError, error_line, foreign_errors
 from hierbench.utils.files import open_regular
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def download_weights(model: Model, folder: Path) -> Path:
         return obtain(remote, _place(model, folder), way_out, check=lambda path: check_weights(model, path))
     title = f"{weights_title(model)} from {remote.repository}"
     say(f"downloading {title}")
-    with foreign(lambda error: UserError(f"cannot download {title} ({error_line(error)}); {way_out}")):
+    with foreign_errors(lambda error: UserError(f"cannot download {title} ({error_line(error)}); {way_out}")):
         path = remote.download()
     check_weights(model, path)
     return path
@@ -173,7 +173,7 @@ def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], pa
     kept = {key: value for key, value in state.items() if key not in network.dropped and key not in counters}
     if not (problem := _mismatch({key: own_state[key] for key in own_state if key not in counters}, kept)):
         return state
-    with foreign(lambda e: UserError(f"{path}{problem} ({error_line(e)}): not weights of {model.backbone}")):
+    with foreign_errors(lambda e: UserError(f"{path}{problem} ({error_line(e)}): not weights of {model.backbone}")):
         converted: dict[str, Tensor] = library.convert(name, network.layers, dict(state))
     return converted
 
@@ -230,7 +230,7 @@ def _read(path: Path) -> Mapping[Any, Any]:
         return UserError(f"{path} is not a file of weights only ({type(error).__name__}: {''.join(reason)[:120]})")
 
     content: Any
-    with foreign(problem), open_regular(path, follow=True) as file:
+    with foreign_errors(problem), open_regular(path, follow=True) as file:
         if path.suffix == ".safetensors":
             content = safetensors.load(file.read())
         else:

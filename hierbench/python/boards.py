@@ -8,7 +8,7 @@ from typing import Any, Literal
 from hierbench.config.options import Place
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import Column, asked_columns
+from hierbench.leaderboard.columns import Column, requested_columns
 from hierbench.leaderboard.open_board import open_board
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -48,7 +48,7 @@ def board(
 
 def parse_columns(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:
     """Return the columns of names in a list, or in a text as --metrics takes."""
-    return asked_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
+    return requested_columns(metrics if metrics is None or isinstance(metrics, str) else ",".join(metrics), "metrics")
 
 
 def check_known(name: str, value: Any, choices: Sequence[str]) -> None:

@@ -220,7 +220,7 @@ def _write(root: Path, requests: Iterable[Request]) -> None:
         (root / FILE).unlink(missing_ok=True)
 
 
-def asked_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
+def request_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
     """Return the options of a command that change its jobs; `more` are those that only this command has."""
     content = {name: getattr(options, name) for name in ASKED} | {"seeds": seeds, "dataset": options.dataset} | more
     content["methods"] = ",".join(
@@ -234,7 +234,7 @@ def asked_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
 
 
 def command_words(options: Mapping[str, Any]) -> list[str]:
-    """Return the words of the `hierbench run` command that these options were asked with, see `asked_options`."""
+    """Return the words of the `hierbench run` command that these options were asked with, see `request_options`."""
     words = ["hierbench", "run"]
     for name in ("methods", "types", "seeds", "dataset", "protocol", "weights"):
         value = options.get(name)

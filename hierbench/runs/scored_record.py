@@ -17,7 +17,7 @@ CHUNK = 1024  # examples at a time, which bounds the memory
 INDEX = np.dtype(np.int64)
 
 
-def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def stored_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type that scores are ranked and stored in: half precision is widened, integers become float64."""
     return np.dtype(np.float32) if dtype.kind == "f" and dtype.itemsize <= 4 else np.dtype(np.float64)
 
@@ -35,7 +35,7 @@ def make_scored(
         targets: [N].
     """
     digest = sha256()
-    scores_type = None if scores is None else native(scores.dtype)
+    scores_type = None if scores is None else stored_type(scores.dtype)
     for values, kind in ((classes, INDEX), (scores, scores_type), (targets, INDEX)):
         if values is not None and kind is not None:
             digest.update(f"{values.shape} {kind.str}".encode())

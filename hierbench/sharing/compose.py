@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.config.options import Place
 from hierbench.config.sections import Protocol
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.columns import PAPER, Column, further_names
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.statistics import Row
@@ -80,7 +80,7 @@ def compose(
     name = parts[0].records[parts[0].ids[0]].content["dataset"]["name"]
     bundle = Bundle(folder / name, data_dir)
     for part in parts:
-        bundle.add(part.records, part.ids, further(columns))
+        bundle.add(part.records, part.ids, further_names(columns))
     bundle.keep(published_ids(Board.of(dataset, read_records(bundle.folder), protocol=protocol)))
     opened = checked_board(dataset, Place(bundle.folder, data_dir, protocol), columns)
     board, report, table = opened.board, opened.report, opened.board.table

@@ -29,7 +29,7 @@ def file_pattern(dataset: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(dataset)}({ENDINGS})?")
 
 
-def names_there(folder: Path, dataset: str) -> list[str]:
+def existing_names(folder: Path, dataset: str) -> list[str]:
     """Return the names in the folder, which may be missing, that belong to a dataset's publication."""
     names = os.listdir(folder) if folder.is_dir() else ()
     return sorted(filter(file_pattern(dataset).fullmatch, names))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
-from hierbench.leaderboard.board import Board, left_out
+from hierbench.leaderboard.board import Board, mentions_other_runs
 from hierbench.leaderboard.board_data import SCORED
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing.bundle import published_ids
 from hierbench.sharing.compose import Part, Publication, columns_of_published, compose, refuse_rejected
-from hierbench.sharing.place import checked_place, names_there, replaced
+from hierbench.sharing.place import checked_place, existing_names, replaced
 from hierbench.sharing.verification.checked_board import checked_board
 from hierbench.sharing.verification.published_tables import parse_protocol
 from hierbench.utils.errors import UserError
@@ -24,7 +24,7 @@ from hierbench.utils.text import counted
 
 
 @dataclass(frozen=True)
-class Said:
+class PublishResult:
     """The lines of a publication: notes on runs that were left out, and the outcome."""
 
     notes: list[str]
@@ -33,7 +33,7 @@ class Said:
 
 def publish(
     dataset: str, folder: Path, place: Place, columns: Sequence[Column] | None = None, *, update: bool = False
-) -> Said:
+) -> PublishResult:
     """Publish a table, or replace a published one by the table of its runs and these.
 
     Args:
@@ -51,22 +51,26 @@ def publish(
     runs, data_dir = place.runs, place.data_dir
     if runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
-    published_columns = columns_of_published(folder, name) if _check_there(folder, name, update) else PAPER
+    published_columns = columns_of_published(folder, name) if _check_existing(folder, name, update) else PAPER
     chosen = published_columns if columns is None else columns
     opened = checked_board(dataset, place, chosen)
     _refuse_damaged(opened.board)
     board, part = opened.board, Part(opened.board.records, published_ids(opened.board))
-    notes = [*refuse_rejected(board, opened.report), *board.records.notes, *filter(left_out, board.remark.split("; "))]
+    notes = [
+        *refuse_rejected(board, opened.report),
+        *board.records.notes,
+        *filter(mentions_other_runs, board.remark.split("; ")),
+    ]
     with replaced(folder, name) as staging:
-        updates = _check_there(folder, name, update)
+        updates = _check_existing(folder, name, update)
         earlier = read_records(folder / name) if updates else Records(folder / name)
-        _refuse_others(earlier, board, folder / name)
-        parts = [Part(earlier, kept), part] if (kept := _kept(earlier, part)) else [part]
+        _refuse_other_settings(earlier, board, folder / name)
+        parts = [Part(earlier, kept), part] if (kept := _kept_ids(earlier, part)) else [part]
         made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen)
-        gone = sorted({*names_there(folder, name)} - {*names_there(staging, name)})
-        lines = [_came_and_went(earlier, made.board, gone)] if updates else []
-        notes += _not_made(folder, name, published_columns, chosen) if updates else []
-    return Said([*notes, *made.notes], [*lines, written(folder, made)])
+        gone = sorted({*existing_names(folder, name)} - {*existing_names(staging, name)})
+        lines = [_describe_update(earlier, made.board, gone)] if updates else []
+        notes += _describe_leftovers(folder, name, published_columns, chosen) if updates else []
+    return PublishResult([*notes, *made.notes], [*lines, describe_publication(folder, made)])
 
 
 def _refuse_damaged(board: Board) -> None:
@@ -83,7 +87,7 @@ def _refuse_damaged(board: Board) -> None:
             raise UserError(f"nothing is published: {why}; the command that trains it makes it again")
 
 
-def _refuse_others(earlier: Records, board: Board, folder: Path) -> None:
+def _refuse_other_settings(earlier: Records, board: Board, folder: Path) -> None:
     """Raise a UserError unless a publication is of the data, the tree and the protocol of a board."""
     data = board.records[board.rows[0].runs[0]].dataset
     for record in earlier:
@@ -93,7 +97,7 @@ def _refuse_others(earlier: Records, board: Board, folder: Path) -> None:
             raise UserError(f"{folder} is of other data, or of another tree or distance: move it away to publish this")
 
 
-def _came_and_went(earlier: Records, board: Board, gone: Sequence[str]) -> str:
+def _describe_update(earlier: Records, board: Board, gone: Sequence[str]) -> str:
     """Return the line that says which runs an update adds to a table and removes from it, by row, and which files."""
     published = {record.id for record in board.records}
     parts = []
@@ -107,7 +111,9 @@ def _came_and_went(earlier: Records, board: Board, gone: Sequence[str]) -> str:
     return "; ".join([*changes, *(f"removed {name}, which cannot be made of the new table" for name in gone)])
 
 
-def _not_made(folder: Path, name: str, published_columns: Sequence[Column], columns: Sequence[Column]) -> list[str]:
+def _describe_leftovers(
+    folder: Path, name: str, published_columns: Sequence[Column], columns: Sequence[Column]
+) -> list[str]:
     """Return a line on columns that an update drops, and one on files beside the table that it does not make anew."""
     dropped = [column.name for column in published_columns if column not in columns]
     lines = [f"the table no longer has the columns {', '.join(dropped)}"] if dropped else []
@@ -116,24 +122,24 @@ def _not_made(folder: Path, name: str, published_columns: Sequence[Column], colu
     return [*lines, f"not made anew, and perhaps of the earlier table: {', '.join(stale)}"] if stale else lines
 
 
-def written(folder: Path, made: Publication) -> str:
+def describe_publication(folder: Path, made: Publication) -> str:
     """Return the line with the number of runs of a publication."""
     runs = counted(len(made.report.runs), "run")
     counts = ", ".join(f"{num} {verdict}" for verdict, num in made.report.counts().items() if num)
     return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"
 
 
-def _check_there(folder: Path, name: str, update: bool) -> bool:
+def _check_existing(folder: Path, name: str, update: bool) -> bool:
     """Return whether a publication is updated; a UserError if there is one and it may not be."""
     records = refuse_links(folder, name)
-    names = names_there(folder, name)
+    names = existing_names(folder, name)
     if names and not update:
         way = "change this publication with --update, or move all of these away to publish again"
         raise UserError(f"{folder} has {', '.join(names)}: {way}")
     return records.is_dir()
 
 
-def _kept(earlier: Records, new: Part) -> list[str]:
+def _kept_ids(earlier: Records, new: Part) -> list[str]:
     """Return the ids of earlier records that stay: all but scored predictions whose name stands for others now."""
     named = {record.scored.name for run_id in new.ids if (record := new.records[run_id]).scored is not None}
     return [record.id for record in earlier if record.scored is None or record.scored.name not in named]

@@ -16,7 +16,7 @@ from hierbench.execution.session import Session
 from hierbench.leaderboard.ablation_table import FRAME_ALONE, VARIANTS, ablation_board, ablation_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.open_board import asked_records
+from hierbench.leaderboard.open_board import requested_records
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
@@ -78,7 +78,7 @@ class Ablation(Study):
         recipe, runs = session.recipe, session.options.runs
         ids = [[job.id for job in jobs] for jobs in self.variants]
         every = [job_id for group in ids for job_id in group]
-        board = Board.of(session.options.dataset, asked_records(runs, every, AGAIN), every)
+        board = Board.of(session.options.dataset, requested_records(runs, every, AGAIN), every)
         table = ablation_table([(recipe.title, ablation_board(board, recipe.model.backbone, ids))])
         if mirror is not None:
             file = runs / f"ablation-{recipe.dataset}.md"

@@ -13,13 +13,13 @@ from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_file
-from hierbench.execution.plan import check_section, find_methods, make_plan, names_asked, with_bases, with_params
+from hierbench.execution.plan import check_section, find_methods, make_plan, requested_methods, with_bases, with_params
 from hierbench.execution.session import Session
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER, Column, check_columns
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.open_board import asked_records
+from hierbench.leaderboard.open_board import requested_records
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
@@ -34,7 +34,7 @@ AGAIN = "; remove its folder to train it again"
 
 
 @dataclass(frozen=True)
-class Ended:
+class ComparisonResult:
     """A comparison's leaderboard, None where nothing was to run, as in a dry run; and its output."""
 
     board: Board | None
@@ -47,7 +47,7 @@ def compare(
     tuned: bool = False,
     file: Path | None = None,
     columns: Sequence[Column] = PAPER,
-) -> Ended:
+) -> ComparisonResult:
     """Run the missing jobs and return the leaderboard, or nothing for a dry run.
 
     Args:
@@ -58,7 +58,7 @@ def compare(
     """
     study = Comparison(columns, tuned, file)
     shown = carry_out(study, options)
-    return Ended(study.board, shown._replace(code=1) if study.num_broken and not options.dry_run else shown)
+    return ComparisonResult(study.board, shown._replace(code=1) if study.num_broken and not options.dry_run else shown)
 
 
 class Comparison(Study):
@@ -74,7 +74,7 @@ class Comparison(Study):
     def open(self, session: Session) -> None:
         """Find the methods and their tuned hyperparameters; a runs folder that is closed may hold all runs."""
         with redirect_stdout(sys.stderr):
-            self.methods, self.num_broken = find_methods(names_asked(session.options))
+            self.methods, self.num_broken = find_methods(requested_methods(session.options))
         self.tuned = tuned_params(session, self.methods, self.file) if self.is_tuned else {}
         prepared = session.open(self.methods, may_be_closed=True).prepared
         if prepared is not None:
@@ -100,7 +100,7 @@ class Comparison(Study):
 
     def title(self, session: Session) -> str:
         """Return the methods by name: a path reveals the user's folders, and MLflow may be shared."""
-        return ",".join(Path(name).stem if is_path(name) else name for name in names_asked(session.options))
+        return ",".join(Path(name).stem if is_path(name) else name for name in requested_methods(session.options))
 
     def request_details(
         self, session: Session, plan: Sequence[Job]
@@ -112,7 +112,7 @@ class Comparison(Study):
     def table(self, session: Session, mirror: Mirror | None) -> Table | None:
         """Return the leaderboard of the runs; with a mirror it is also written, and attached there."""
         options = session.options
-        board = Board.of(options.dataset, asked_records(options.runs, self.ids, AGAIN), self.ids)
+        board = Board.of(options.dataset, requested_records(options.runs, self.ids, AGAIN), self.ids)
         board = with_columns(board, self.columns, options.data_dir)
         self.board, table = board, board.table
         if mirror is not None:

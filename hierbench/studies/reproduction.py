@@ -12,7 +12,7 @@ from hierbench.config.overrides import flatten, format_override, methods_set
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
-from hierbench.execution.plan import check_request, find_methods, make_plan, names_asked
+from hierbench.execution.plan import check_request, find_methods, make_plan, requested_methods
 from hierbench.execution.session import Session
 from hierbench.leaderboard.changes import different_keys
 from hierbench.leaderboard.extra_columns import counted_runs
@@ -118,17 +118,17 @@ def recorded_options(
         methods = [str(method_files.get(name, name)) for name in names if name == names[0] or name in method_files]
         options = Options(dataset, ",".join(methods), spec.type, num_seeds, overrides, spec.protocol, weights=weights)
         if not method_files:
-            check_plan(planned(options, spec), specs)
+            check_plan(plan_from_options(options, spec), specs)
     except (TypeError, ValueError, AttributeError) as error:  # a received request may say anything
         raise UserError(str(error)) from None
     return options
 
 
-def planned(options: Options, spec: Spec) -> list[Job]:
+def plan_from_options(options: Options, spec: Spec) -> list[Job]:
     """Return the jobs that options plan on the data and the weights of a spec, which need not be here."""
     of_file = ["model.weights=file"] if spec.model.weights == "file" else []
     session = Session(replace(options, weights=None, overrides=[*options.overrides, *of_file]))
-    methods, _ = find_methods(names_asked(options))
+    methods, _ = find_methods(requested_methods(options))
     check_request(session.recipe, methods, session.types, options.overrides)
     tree = SimpleNamespace(digest=lambda: spec.dataset.hierarchy)
     data = cast("Prepared", SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree))

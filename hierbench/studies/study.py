@@ -7,13 +7,13 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from hierbench.config.options import Options
-from hierbench.execution.scheduler import planned, states
+from hierbench.execution.scheduler import create_runs, states
 from hierbench.execution.session import Execution, Session, job_work
 from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.repair import is_finished
-from hierbench.runs.requests import Kind, Request, asked_options, record_request
+from hierbench.runs.requests import Kind, Request, record_request, request_options
 from hierbench.studies.dry_run import commands_table
 from hierbench.utils.console import say
 
@@ -100,12 +100,12 @@ def carry_out(study: Study, options: Options) -> Shown:
         return Shown(study.table(session, None), study.closing_lines(session))
     if study.kind is not None:
         more, ids, budgets = study.request_details(session, plan)
-        recorded_options = {**asked_options(session.options, session.num_seeds), **more}
+        recorded_options = {**request_options(session.options, session.num_seeds), **more}
         study.request = record_request(
             session.store.root, study.kind, session.recipe.dataset, recorded_options, ids, budgets
         )
     if session.options.plan_only:
-        planned(plan, session.store, say)
+        create_runs(plan, session.store, say)
         return Shown(commands_table(plan, state, session.setting))
     labels = dict[str, str]()
     with redirect_stdout(sys.stderr), Execution(session, study.title(session)) as execution:  # a method may print

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from hierbench.config.sections import Model
 from hierbench.data.augment import make_crop, normalise
-from hierbench.data.feature_cache import MADE, SEED, Features, Wanted, check_features, find_features
+from hierbench.data.feature_cache import MADE, SEED, CacheRequest, Features, check_features, find_features
 from hierbench.data.loader import resize_to
-from hierbench.data.prepare import claimed
+from hierbench.data.prepare import locked_folder
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS, RowFile, rows_file
 from hierbench.models.backbones import Backbone
@@ -43,7 +43,7 @@ OnRows = Callable[[int, int], None]  # rows that are done, rows in all
 
 
 def obtain_features(
-    request: Wanted, weights: Path | None, device: str, on_rows: OnRows = lambda done, total: None
+    request: CacheRequest, weights: Path | None, device: str, on_rows: OnRows = lambda done, total: None
 ) -> Features:
     """Return features from their cache, which is made if missing; one process extracts, others wait.
 
@@ -64,7 +64,7 @@ def obtain_features(
         target = request.folder
         partial = refuse_links(target.parent, f".{target.name}.partial")
         try:
-            with claimed(partial):
+            with locked_folder(partial):
                 features = find_features(request)  # another process may have been waited for
                 if features is None:
                     _extract(request, weights, device, partial, on_rows)
@@ -103,7 +103,7 @@ class Block:
 class Extractor:
     """Computes the pooled features of blocks, in several threads at once."""
 
-    def __init__(self, request: Wanted, backbone: Backbone, device: torch.device) -> None:
+    def __init__(self, request: CacheRequest, backbone: Backbone, device: torch.device) -> None:
         self.wanted, self.backbone, self.device = request, backbone.to(device), device
         self.drawing = threading.Lock()  # random numbers come from the global generator
         self.images = {split: request.prepared.arrays(split)[0] for split in SPLITS}
@@ -139,7 +139,7 @@ def pool(feature_map: Tensor, kind: str) -> Tensor:
     return feature_map.amax(dim=(2, 3)) if kind == "max" else feature_map.mean(dim=(2, 3))
 
 
-def plan_blocks(request: Wanted) -> Iterator[Block]:
+def plan_blocks(request: CacheRequest) -> Iterator[Block]:
     """Yield all blocks; those of evaluation first, as a broken image or backbone shows there as well."""
     for split in reversed(SPLITS):
         num = request.prepared.size(split)
@@ -148,7 +148,7 @@ def plan_blocks(request: Wanted) -> Iterator[Block]:
                 yield Block(split, view, first, min(first + BLOCK, num))
 
 
-def _extract(request: Wanted, weights: Path | None, device: str, partial: Path, on_rows: OnRows) -> None:
+def _extract(request: CacheRequest, weights: Path | None, device: str, partial: Path, on_rows: OnRows) -> None:
     """Fill a folder with a complete cache, or go on where a killed attempt left it."""
     prepared, start = request.prepared, time.monotonic()
     channels, total = cached_backbone(request.model).num_channels, request.num_rows()
@@ -227,7 +227,7 @@ def blocks_at_once(device: str, size: tuple[int, int]) -> int:
     return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * AREA // (size[0] * size[1])))
 
 
-def _image_size(request: Wanted) -> tuple[int, int]:
+def _image_size(request: CacheRequest) -> tuple[int, int]:
     height, width = request.model.input_size or request.prepared.meta["image_size"]
     return height, width
 
@@ -249,7 +249,7 @@ def _flush(files: dict[str, RowFile]) -> None:
         file.flush()
 
 
-def _complete(request: Wanted, channels: int, seconds: float, environment: dict[str, Any], partial: Path) -> None:
+def _complete(request: CacheRequest, channels: int, seconds: float, environment: dict[str, Any], partial: Path) -> None:
     """Give the files their names and write meta.json last; seconds and environment are those of the last attempt."""
     meta: dict[str, Any] = {"schema": 1, "content": request.content(), "dataset": request.prepared.folder.name}
     meta |= {"channels": channels, "seconds": seconds, "environment": environment, "files": {}}

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.data.feature_cache import Wanted, find_features
+from hierbench.data.feature_cache import CacheRequest, find_features
 from hierbench.data.feature_split import open_split
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
@@ -234,7 +234,7 @@ def _finish(
         if fabric.device.type == "cuda":
             record["compiled"] = model.compiled_embed is not None
         is_cached = job.spec.model.frozen and not job.spec.model.given_features
-        if is_cached and (features := find_features(Wanted.by_spec(prepared, job.spec))) is not None:
+        if is_cached and (features := find_features(CacheRequest.by_spec(prepared, job.spec))) is not None:
             record["features"] = features.meta.get("environment")
         run.write_record("environment.json", record)
     fabric.barrier()  # a rank that left earlier would break the others' connections

@@ -27,7 +27,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def installing(extra: str) -> str:
+def install_command(extra: str) -> str:
     """Return the command that adds one of this package's extras to this environment."""
     return f"uv sync --inexact --extra {extra}" if "UV" in os.environ else f"pip install 'hierbench[{extra}]'"
 

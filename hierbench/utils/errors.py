@@ -63,7 +63,9 @@ def line_in(error: BaseException, file_name: str) -> str:
 
 
 @contextmanager
-def foreign(problem: Callable[[BaseException], Exception], passing: type[Exception] = UserError) -> Iterator[None]:
+def foreign_errors(
+    problem: Callable[[BaseException], Exception], passing: type[Exception] = UserError
+) -> Iterator[None]:
     """Raise `problem` of any exception of foreign code, but for the user's Ctrl-C and errors that are `passing`."""
     try:
         yield

@@ -68,7 +68,7 @@ def starting_children() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Return how a process ended, from its exit code as `subprocess` and `multiprocessing` report it."""
     names = {-signal_: f" ({signal_.name})" for signal_ in signal.Signals}  # real-time signals have no name
     return f"exit code {code}" if code >= 0 else f"killed by signal {-code}{names.get(code, '')}"

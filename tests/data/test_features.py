@@ -9,7 +9,7 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import normalise
-from hierbench.data.feature_cache import Wanted, check_features, find_features
+from hierbench.data.feature_cache import CacheRequest, check_features, find_features
 from hierbench.data.feature_split import FeatureSplit, open_split
 from hierbench.execution.plan import make_plan
 from hierbench.runs.store import Store
@@ -47,7 +47,7 @@ def test_the_environment_of_an_extraction_is_recorded(shapes, tmp_path):
     """In their cache, and in the runs that train on them."""
     job = job_of(shapes)
     run = Store(tmp_path).run(job.id)
-    cached = obtain_features(Wanted.by_spec(shapes, job.spec), None, "cpu").meta["environment"]
+    cached = obtain_features(CacheRequest.by_spec(shapes, job.spec), None, "cpu").meta["environment"]
     run.plan(job.spec.content())
     train(job, shapes, run, "cpu", lambda done, total: None)
     assert read_json(run.folder / "environment.json")["features"] == cached
@@ -57,7 +57,7 @@ def test_the_environment_of_an_extraction_is_recorded(shapes, tmp_path):
 @pytest.mark.parametrize("how", ["average", "max"])
 def test_features_are_the_pooled_output_of_the_backbone(shapes, how):
     spec = job_of(shapes, overrides=["model.views=2", f"model.type_i_pool={how}"]).spec
-    features = obtain_features(Wanted.by_spec(shapes, spec), None, "cpu")
+    features = obtain_features(CacheRequest.by_spec(shapes, spec), None, "cpu")
     backbone = frozen_backbone(spec.model, None)
     for split, views in (("train", 2), ("val", 1), ("test", 1)):
         images = normalised(shapes.arrays(split)[0], spec)
@@ -77,7 +77,7 @@ def test_training_on_features_is_training_on_a_live_frozen_backbone(shapes, tmp_
     """20 steps of the engine against a plain loop with the backbone in evaluation mode in it."""
     job = job_of(shapes, method, kind, [f"model.views={views}"])
     spec, run = job.spec, Store(tmp_path).run(job.id)
-    obtain_features(Wanted.by_spec(shapes, spec), None, "cpu")
+    obtain_features(CacheRequest.by_spec(shapes, spec), None, "cpu")
     run.plan(spec.content())
     train(job, shapes, run, "cpu", lambda done, total: None)
     trained = torch.load(run.folder / "checkpoint.pt", weights_only=True)["best"]
@@ -112,7 +112,7 @@ def test_training_on_features_is_training_on_a_live_frozen_backbone(shapes, tmp_
 
 def test_extraction_resumes_where_it_was_killed(own, monkeypatch):
     spec = job_of(own, overrides=["model.views=3"]).spec
-    wanted = Wanted.by_spec(own, spec)
+    wanted = CacheRequest.by_spec(own, spec)
     whole = obtain_features(wanted, None, "cpu")
     expected = {split: np.array(whole.array(split)) for split in ("train", "val", "test")}
     assert len({view.tobytes() for view in expected["train"]}) == 3  # each view has crops of its own
@@ -144,7 +144,7 @@ def test_extraction_resumes_where_it_was_killed(own, monkeypatch):
 
 def test_a_truncated_or_changed_cache_is_found(own, monkeypatch):
     spec = job_of(own).spec
-    wanted = Wanted.by_spec(own, spec)
+    wanted = CacheRequest.by_spec(own, spec)
     file = obtain_features(wanted, None, "cpu").folder / "train-features.npy"
     content = file.read_bytes()
     file.write_bytes(content[:-4])
@@ -164,7 +164,7 @@ def test_a_truncated_or_changed_cache_is_found(own, monkeypatch):
 
 def test_jobs_share_a_cache_unless_their_features_differ(shapes):
     def key(*overrides, kind="type-I"):
-        return Wanted.by_spec(shapes, job_of(shapes, kind=kind, overrides=overrides).spec).key
+        return CacheRequest.by_spec(shapes, job_of(shapes, kind=kind, overrides=overrides).spec).key
 
     same = key()
     assert same == key(kind="type-II") == key("train.epochs=9") == key("augment.pad=3") == key("model.type_i_units=9")
@@ -184,7 +184,7 @@ def test_jobs_share_a_cache_unless_their_features_differ(shapes):
 @pytest.mark.parametrize("resident", [True, False])
 def test_ranks_take_their_share_of_the_same_batches(shapes, resident):
     spec = job_of(shapes, overrides=["model.views=2"]).spec
-    features = obtain_features(Wanted.by_spec(shapes, spec), None, "cpu")
+    features = obtain_features(CacheRequest.by_spec(shapes, spec), None, "cpu")
 
     def batches(rank, num_ranks):
         split = FeatureSplit(shapes, features, "train", spec, CPU, rank, num_ranks, resident)
@@ -204,7 +204,7 @@ def test_ranks_take_their_share_of_the_same_batches(shapes, resident):
 def test_two_at_once_extract_once(own, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
-    wanted = Wanted.by_spec(own, job_of(own).spec)
+    wanted = CacheRequest.by_spec(own, job_of(own).spec)
     computed, call = [], extraction.Extractor.__call__
     monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: (computed.append(b), call(self, b))[1])
     with ThreadPoolExecutor(2) as pool:
@@ -215,7 +215,7 @@ def test_two_at_once_extract_once(own, monkeypatch):
 
 
 def test_a_failed_extraction_leaves_nothing(own, monkeypatch):
-    wanted = Wanted.by_spec(own, job_of(own).spec)
+    wanted = CacheRequest.by_spec(own, job_of(own).spec)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 20, 1 << 20, 1000))
         with pytest.raises(UserError, match=r"features need 0.2 MiB in .*features, 0.0 MiB are free"):
@@ -229,7 +229,7 @@ def test_a_failed_extraction_leaves_nothing(own, monkeypatch):
 
 
 def test_features_do_not_depend_on_the_number_of_cores(own, monkeypatch):
-    wanted = Wanted.by_spec(own, job_of(own, overrides=["model.views=2"]).spec)
+    wanted = CacheRequest.by_spec(own, job_of(own, overrides=["model.views=2"]).spec)
     arrays = []
     for cores in (1, 2):
         monkeypatch.setattr(extraction, "num_cores", lambda cores=cores: cores)
@@ -240,7 +240,7 @@ def test_features_do_not_depend_on_the_number_of_cores(own, monkeypatch):
 
 
 def test_a_block_that_does_not_fit_in_memory_is_one_line(own, monkeypatch):
-    wanted = Wanted.by_spec(own, job_of(own).spec)
+    wanted = CacheRequest.by_spec(own, job_of(own).spec)
 
     def too_large(self, block):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")

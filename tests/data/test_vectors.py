@@ -10,7 +10,7 @@ from hierbench.data import feature_split
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepare import prepare
 from hierbench.data.prepared import find, verify
-from hierbench.data.user.template import Asked, write_recipe
+from hierbench.data.user.template import TemplateRequest, write_recipe
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
@@ -38,7 +38,7 @@ def made(folder, arrays, kind="npz"):
     place = save(folder, arrays, kind)
     file = folder / "birds.toml"
     file.unlink(missing_ok=True)
-    asked = Asked("birds", "", str(folder / "made/taxonomy.csv"), file, features=str(place))
+    asked = TemplateRequest("birds", "", str(folder / "made/taxonomy.csv"), file, features=str(place))
     write_recipe(asked, lambda share: None, lambda line: None)
     return prepare(str(file), folder / "data")
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.open_board import boards_in
+from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.overview_table import Claim, overview_table, read_claims
 from hierbench.leaderboard.table import Interval
 
@@ -39,7 +39,7 @@ def overview(tmp_path_factory):
     for name in NAMES:
         for suffix in ("", ".json"):
             (folder / f"{name}{suffix}").symlink_to(PUBLISHED / f"{name}{suffix}")
-    table = overview_table(boards_in([folder], paper=False), METRIC, read_claims())
+    table = overview_table(open_boards([folder], paper=False), METRIC, read_claims())
     return {(line.cells[0].text, line.cells[1].text): line.cells[2:] for line in table.rows}
 
 
@@ -101,7 +101,7 @@ def test_claims_are_decided_as_by_hand(overview, tables):
 def test_printed_differences_are_welchs_of_the_printed_numbers(tmp_path):
     """Of five runs a row; the printed half-widths have the deviation over n."""
     claim = Claim.model_validate({"says": "x", "row": "haframe:type-II", "metric": "top1", "is": "better"})
-    table = overview_table(boards_in([], paper=True), "top1", [claim])
+    table = overview_table(open_boards([], paper=True), "top1", [claim])
     (line,) = [line for line in table.rows if line.cells[1].text == "HAFrame, type-II"]
     cell = line.cells[2:][table.columns[2:].index("fgvc (paper)")]
     ours, base = (80.49, 0.4692), (79.58, 0.2727)
@@ -121,7 +121,7 @@ def welch_freedom(deviations):
 def test_the_pages_agree_with_the_tables():
     """README and the page on photographs have the rows that `hierbench overview leaderboard/published` prints."""
     pages = runpy.run_path(str(ROOT / "docs/pictures/overview.py"))
-    text = render(overview_table(boards_in([PUBLISHED], paper=False), "mistake_severity", read_claims()))
+    text = render(overview_table(open_boards([PUBLISHED], paper=False), "mistake_severity", read_claims()))
     for page, rows in pages["PAGES"].items():
         shown = (ROOT / page).read_text(encoding="utf-8")
         part = pages["part_of"](text, rows)

@@ -11,7 +11,7 @@ from hierbench.config.options import Place
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.ranking import marked, rank, table_seeds
+from hierbench.leaderboard.ranking import mark_rows, rank, table_seeds
 from hierbench.leaderboard.statistics import METRICS, Row, pareto_front, summarise
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.runs.record_reader import read_records
@@ -108,7 +108,7 @@ def test_rows_that_lack_seeds_take_no_marks():
     assert seeds == (0, 1, 2) and [row.lacking for row in ranked] == [(2,), (), (), (2,), (), (), (0, 1, 2)]
     assert [row.method for row in ranked if row.competitive] == ["whole", "near"]
     assert [row.method for row in ranked if row.metrics["mistake_severity"].best] == ["whole"]
-    lucky, whole = marked([replace(ranked[0], competitive=True), ranked[1]], PAPER)
+    lucky, whole = mark_rows([replace(ranked[0], competitive=True), ranked[1]], PAPER)
     assert not lucky.competitive and whole.metrics["top1"].best  # marks of before are removed
 
 

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from hierbench.leaderboard.group_sequential import LEVEL, Design, adjusted_p, conclusion, crossing, look_at, make_design
+from hierbench.leaderboard.group_sequential import (
+    LEVEL,
+    Design,
+    adjusted_p,
+    conclusion,
+    crossing_probability,
+    look_at,
+    make_design,
+)
 from hierbench.leaderboard.power_analysis import Effect, compute_power
 
 PATHS = 40_000  # simulated: a share of 5% has a standard error of 0.11 %
@@ -33,7 +41,7 @@ def stopped(differences, design):
 @pytest.mark.parametrize(("start", "most"), DESIGNS)
 def test_equal_rows_are_separated_in_five_of_a_hundred_cases(start, most):
     design = make_design(start, most)
-    assert crossing(start, most, design.nominal) == pytest.approx(LEVEL, abs=1e-6)
+    assert crossing_probability(start, most, design.nominal) == pytest.approx(LEVEL, abs=1e-6)
     rng = np.random.default_rng(11)
     shared = rng.normal(0, 4, (PATHS, most))  # what a seed has in common
     one, other = shared + rng.normal(0, 1, (PATHS, most)), shared + rng.normal(0, 3, (PATHS, most))
@@ -42,18 +50,18 @@ def test_equal_rows_are_separated_in_five_of_a_hundred_cases(start, most):
 
 
 def test_one_look_is_the_t_test_and_more_are_between_it_and_bonferroni():
-    assert make_design(5, 5).nominal == LEVEL and crossing(5, 5, LEVEL) == pytest.approx(LEVEL, abs=1e-9)
+    assert make_design(5, 5).nominal == LEVEL and crossing_probability(5, 5, LEVEL) == pytest.approx(LEVEL, abs=1e-9)
     nominal = [make_design(3, most).nominal for most in (4, 10, 20, 40)]
     assert nominal == sorted(nominal, reverse=True)
     assert all(LEVEL / (most - 2) < value < LEVEL for most, value in zip((4, 10, 20, 40), nominal, strict=True))
     # Two looks, by integration over the plane of (t at the first, the new difference): SciPy knows no design.
     rng = np.random.default_rng(12)
     level = stopped(rng.normal(size=(400_000, 4)), Design(3, 4, 0.03))[0].mean()
-    assert crossing(3, 4, 0.03) == pytest.approx(level, abs=0.0015)
+    assert crossing_probability(3, 4, 0.03) == pytest.approx(level, abs=0.0015)
 
 
 def test_other_levels_and_repeatable_numbers():
-    assert crossing(3, 12, make_design(3, 12, 0.01).nominal) == pytest.approx(0.01, abs=1e-6)
+    assert crossing_probability(3, 12, make_design(3, 12, 0.01).nominal) == pytest.approx(0.01, abs=1e-6)
     assert make_design(3, 10).nominal == pytest.approx(0.012050, abs=2e-6)  # the number of docs/seeds.md
 
 
@@ -88,7 +96,7 @@ def test_power_and_seeds_against_a_test_of_fixed_size():
 def test_looking_with_the_ordinary_level_finds_almost_four_times_as_many():
     """Why there is a design at all: p < 0.05 at any of 16 looks."""
     found = stopped(np.random.default_rng(15).normal(size=(PATHS, 20)), Design(5, 20, 0.05))[0].mean()
-    assert 0.18 < found < 0.2 and crossing(5, 20, 0.05) == pytest.approx(found, abs=0.007)
+    assert 0.18 < found < 0.2 and crossing_probability(5, 20, 0.05) == pytest.approx(found, abs=0.007)
 
 
 def test_intervals_of_all_looks_hold_together():
@@ -105,7 +113,7 @@ def test_intervals_of_all_looks_hold_together():
 def test_adjusted_p():
     design = make_design(3, 10)
     at_level = [look_at(np.array(x), design.nominal) for x in ([1.0, 1.1, 0.9], [0.3, -0.2, 0.1, 0.4])]
-    assert adjusted_p(design, at_level) == crossing(3, 10, at_level[0].p) > at_level[0].p
+    assert adjusted_p(design, at_level) == crossing_probability(3, 10, at_level[0].p) > at_level[0].p
     assert (adjusted_p(design, at_level) < LEVEL) == (at_level[0].p < design.nominal)
     equal = look_at(np.zeros(4), design.nominal)
     assert equal.p == 1.0 and look_at(np.full(4, 0.3), design.nominal).p == 1.0 and adjusted_p(design, [equal]) == 1.0

@@ -11,7 +11,7 @@ import torch
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import find_column
-from hierbench.leaderboard.group_sequential import LEVEL, conclusion, crossing, look_at, make_design
+from hierbench.leaderboard.group_sequential import LEVEL, conclusion, crossing_probability, look_at, make_design
 from hierbench.leaderboard.paired import difference, holm
 from hierbench.leaderboard.power_analysis import (
     Effect,
@@ -90,7 +90,7 @@ def test_levels_of_looks_at_seeds():
         start, most = map(int, re.findall(r"\d+", what))
         assert f"{make_design(start, most).nominal:.4f}" == nominal
         assert f"{LEVEL / (most - start + 1):.4f}" == bonferroni
-    assert f"in {100 * crossing(5, 20, 0.05):.1f}% of cases" in flat(SEEDS)
+    assert f"in {100 * crossing_probability(5, 20, 0.05):.1f}% of cases" in flat(SEEDS)
 
 
 def test_power_and_costs_of_seeds():

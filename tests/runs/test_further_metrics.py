@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, asked_columns
+from hierbench.leaderboard.columns import PAPER, Column, requested_columns
 from hierbench.leaderboard.extra_columns import measure, with_columns
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, with_best
 from hierbench.metrics import compute_metrics
@@ -203,7 +203,7 @@ def test_the_best_of_a_column_is_of_the_competitive_rows_at_its_digits():
 def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work, monkeypatch):
     second = work.add("ce", mistake_runs.random_scores(work.labels, len(mistake_runs.PATHS), 5), seed=1)
     board = Board.of("shapes", read_records(work.store.root))
-    columns = asked_columns("+hf_macro")
+    columns = requested_columns("+hf_macro")
     whole = with_columns(board, columns, work.data)
     assert {one.method: len(one.metrics["hf_macro"].values) for one in whole.rows} == {"ce": 2, "crm": 1}
     assert "hf_macro" not in board.rows[0].metrics and board.columns == PAPER  # the argument stays as it was
@@ -216,8 +216,8 @@ def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work, monkeypatch
 def test_a_metric_that_no_row_has(work):
     board = Board.of("shapes", read_records(work.store.root))  # of six classes
     with pytest.raises(UserError, match="no row of this table has hierdist@20"):
-        with_columns(board, asked_columns("hierdist@20"), work.data)
-    assert with_columns(board, asked_columns("hierdist@20,top1"), work.data).columns[0].name == "hierdist@20"
+        with_columns(board, requested_columns("hierdist@20"), work.data)
+    assert with_columns(board, requested_columns("hierdist@20,top1"), work.data).columns[0].name == "hierdist@20"
 
 
 def test_asked_columns():
@@ -228,4 +228,4 @@ def test_asked_columns():
         "+ece,+top1": (*METRICS, "ece"),
         "hierdist@5": ("hierdist@5",),
     }.items():
-        assert tuple(column.name for column in asked_columns(text)) == tuple(names)
+        assert tuple(column.name for column in requested_columns(text)) == tuple(names)

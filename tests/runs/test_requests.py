@@ -18,11 +18,11 @@ from hierbench.leaderboard.request_choice import choose
 from hierbench.runs import requests
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.requests import (
-    asked_options,
     extend_request,
     publish_requests,
     read_requests,
     record_request,
+    request_options,
     without_paths,
 )
 from hierbench.runs.state import State
@@ -105,7 +105,7 @@ def test_options_name_no_folder_of_this_machine():
         overrides=["model.backbone=timm:org/net", 'data.tree="/home/me/a tree.csv"', "x=[~/a/b,../c/d.toml]"],
         weights=Path("/data/w.pt"),
     )
-    assert asked_options(options, 3, tuned={"haframe:type-II": {"gamma": 2.0}}) == {
+    assert request_options(options, 3, tuned={"haframe:type-II": {"gamma": 2.0}}) == {
         "dataset": "birds.toml",
         "methods": "ce,twin.py,crm",
         "types": "type-I,type-II",

@@ -11,7 +11,7 @@ import pytest
 
 from hierbench.api.registry import digest_of_code
 from hierbench.config.options import Place
-from hierbench.leaderboard.columns import asked_columns
+from hierbench.leaderboard.columns import requested_columns
 from hierbench.runs.compact import FILE, read_compact, read_targets
 from hierbench.runs.store import Store
 from hierbench.sharing import pictures, place
@@ -300,10 +300,10 @@ def test_an_update_lists_files_that_it_does_not_remake(copied, put, quick, tmp_p
 
 
 def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, quick, tmp_path):
-    put(copied("first", "ce"), columns=asked_columns("+ece"))
+    put(copied("first", "ce"), columns=requested_columns("+ece"))
     (tmp_path / "boards/shapes.md").write_text("| Top-1 |")  # of no account: the JSON names the columns
     kept = put(copied("more", "flamingo"), update=True)
     assert not any("no longer" in line for line in kept.notes)
     assert all(len(row["metrics"]["ece"]["values"]) == 3 for row in rows_of(tmp_path / "boards").values())
-    dropped = put(tmp_path / "more", update=True, columns=asked_columns("top1"))
+    dropped = put(tmp_path / "more", update=True, columns=requested_columns("top1"))
     assert any("no longer has the columns" in line and "ece" in line for line in dropped.notes)

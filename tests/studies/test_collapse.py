@@ -21,7 +21,7 @@ from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Run, Store
 from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, Point, curves_table, mean_line
 from hierbench.studies.collapse.collapse_study import frame_recipes
-from hierbench.studies.collapse.measure import measure, measured_before, read_curve, to_measure
+from hierbench.studies.collapse.measure import cached_measurements, measure, read_curve, to_measure
 from hierbench.studies.collapse.metrics import angular_collapse, class_means, etf_similarity, self_duality
 from hierbench.training.snapshots import (
     default_every,
@@ -210,7 +210,7 @@ def test_measurements_of_other_code_are_repeated(measured):
     assert to_measure(job, run, 1) == []
     write_json(measured_file(run, 1), content(10.0) | {"version": 0})
     measured_file(run, 2).write_text("{", encoding="utf-8")
-    assert to_measure(job, run, 1) == [1, 2] and measured_before(run, 2) is None
+    assert to_measure(job, run, 1) == [1, 2] and cached_measurements(run, 2) is None
     with pytest.raises(UserError, match=r"epoch-001.pt cannot be read; remove .*snapshots to train it again"):
         load_snapshot(run, 1)
 

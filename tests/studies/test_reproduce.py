@@ -17,7 +17,7 @@ from hierbench.execution.plan import find_methods, make_plan
 from hierbench.leaderboard.selection import split_name
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.record import Records
-from hierbench.runs.requests import Request, asked_options, command_words
+from hierbench.runs.requests import Request, command_words, request_options
 from hierbench.studies.reproduction import find_rows, recorded_options
 from hierbench.utils.errors import UserError
 
@@ -63,7 +63,7 @@ def specs_of(shapes, method, kind, overrides=(), protocol="paper", tuned=None):
 def request_of(overrides=(), protocol="paper", methods="all", **more):
     """The request of a comparison of more methods and types than a row has."""
     options = Options("shapes", methods, overrides=list(overrides), protocol=protocol)
-    return Request(request="0" * 16, kind="comparison", dataset="shapes", options=asked_options(options, 5, **more))
+    return Request(request="0" * 16, kind="comparison", dataset="shapes", options=request_options(options, 5, **more))
 
 
 def options_of(request, specs, method):

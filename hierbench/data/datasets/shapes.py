@@ -100,11 +100,15 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     shapes, fills = np.divmod(labels, len(FILLS))
     outlines = [radius for of_family in FAMILIES.values() for radius in of_family.values()]
     share = uniform(0.0, LARGEST_SHARE, 1, 1)
-    radius = (1.0 - share) * _each(outlines, shapes, angle) + share * _each(outlines, _other_shapes(shapes, rng), angle)
+    radius = (1.0 - share) * _apply_each(outlines, shapes, angle) + share * _apply_each(
+        outlines, _other_shapes(shapes, rng), angle
+    )
     inward, other_fills = radius - distance, (fills + rng.integers(1, len(FILLS), num)) % len(FILLS)
     share = uniform(0.0, LARGEST_SHARE, 1, 1)
     textures = list(FILLS.values())
-    weight = (1.0 - share) * _each(textures, fills, u, v, inward) + share * _each(textures, other_fills, u, v, inward)
+    weight = (1.0 - share) * _apply_each(textures, fills, u, v, inward) + share * _apply_each(
+        textures, other_fills, u, v, inward
+    )
     inside = 0.5 + 0.5 * np.tanh(inward * scale * (SIZE / 2))
 
     # Light shapes on dark ground, the second colour of a fill dark again: colours vary, the contrast's sign does not.
@@ -121,7 +125,7 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     return np.asarray(np.clip(image, 0.0, 1.0) * 255.0 + 0.5, dtype=np.uint8)
 
 
-def _each(functions: Sequence[Callable[..., Floats]], which: Labels, *arguments: Floats) -> Floats:
+def _apply_each(functions: Sequence[Callable[..., Floats]], which: Labels, *arguments: Floats) -> Floats:
     """Apply to each picture's [H, W] of the arguments [n, H, W] the function that `which` [n] names."""
     values = np.empty_like(arguments[0])
     for number, function in enumerate(functions):

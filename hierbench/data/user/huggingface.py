@@ -9,7 +9,7 @@ from typing import Any
 from hierbench.data.image import LARGEST_IMAGE, UnreadableImageError
 from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph
 from hierbench.data.writer import SPLITS
-from hierbench.utils.console import installing
+from hierbench.utils.console import install_command
 from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import read_bytes
 
@@ -62,7 +62,7 @@ def load_splits(images: str) -> dict[str, Any]:
     try:
         from datasets import DatasetDict, load_dataset, load_from_disk, logging
     except ImportError:
-        raise UserError(f"Hugging Face datasets need an extra; run: {installing('hf')}") from None
+        raise UserError(f"Hugging Face datasets need an extra; run: {install_command('hf')}") from None
     logging.set_verbosity(logging.CRITICAL)  # the reason is in the exception
     try:
         dataset = load_dataset(images.removeprefix(HUB)) if images.startswith(HUB) else load_from_disk(images)

@@ -61,7 +61,7 @@ def list_images(section: SourceSection) -> Listing:
 
         return list_rows(section.images, with_split=with_split)
     if section.is_manifest:
-        return _listed(place, with_split=with_split)
+        return _read_manifest(place, with_split=with_split)
     if not place.is_dir():
         raise GoneError(f"no folder of images {place}")
     if with_split:
@@ -102,10 +102,10 @@ def _folders_in(place: Path, listing: Listing) -> list[str]:
     with os.scandir(place) as scan:
         entries = sorted((entry for entry in scan if not entry.name.startswith(".")), key=lambda entry: entry.name)
     listing.ignored.update(_kind(entry.name) for entry in entries if not entry.is_dir())
-    return [entry.name for entry in entries if entry.is_dir() and not _leads_up(entry, listing)]
+    return [entry.name for entry in entries if entry.is_dir() and not _links_to_parent(entry, listing)]
 
 
-def _leads_up(entry: os.DirEntry[str], listing: Listing) -> bool:
+def _links_to_parent(entry: os.DirEntry[str], listing: Listing) -> bool:
     """Whether a folder is a link to one that it lies in, of which it would take all images; such a link is noted."""
     if not entry.is_symlink():
         return False
@@ -149,7 +149,7 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
             if is_image and entry.is_dir():
                 raise UserError(f"{entry.path} is a folder, not an image")
             if entry.is_dir():
-                folders += [] if _leads_up(entry, listing) else [entry.path]
+                folders += [] if _links_to_parent(entry, listing) else [entry.path]
             elif is_image:
                 yield entry.path
             else:
@@ -161,7 +161,7 @@ def _photograph(name: str, path: str, label: str, split: str) -> Photograph:
     return Photograph(name, label, split, status.st_size, status.st_mtime_ns)
 
 
-def _listed(manifest: Path, *, with_split: bool) -> Listing:
+def _read_manifest(manifest: Path, *, with_split: bool) -> Listing:
     """Read a manifest; its images are relative to its folder."""
     if not manifest.is_file():
         raise GoneError(f"no manifest {manifest}")

@@ -34,7 +34,7 @@ SHARES = "{val = 0.1, test = 0.2, seed = 0}"
 
 
 @dataclass(frozen=True)
-class Asked:
+class TemplateRequest:
     """The request of `hierbench data new`; paths are as the user gave them."""
 
     name: str
@@ -58,7 +58,9 @@ class Asked:
         return f"#   {one_line(shlex.join(parts))}"
 
 
-def write_recipe(request: Asked, progress: Callable[[float], None], announce: Callable[[str], None]) -> Expected:
+def write_recipe(
+    request: TemplateRequest, progress: Callable[[float], None], announce: Callable[[str], None]
+) -> Expected:
     """Write the file of a user's dataset, and return its sizes.
 
     Args:
@@ -94,7 +96,7 @@ def write_recipe(request: Asked, progress: Callable[[float], None], announce: Ca
     return sizes
 
 
-def _write_features(request: Asked, announce: Callable[[str], None]) -> Expected:
+def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -> Expected:
     """Write the file of a dataset of features, whose sizes alone are read; preparing reads the numbers."""
     section, folder = {"features": request.features, "tree": request.tree}, request.output.absolute().parent
     draft = replace(request, backbone="features-1")
@@ -158,7 +160,7 @@ def _relative(path: str, folder: Path) -> str:
 
 
 def _text(
-    request: Asked,
+    request: TemplateRequest,
     section: dict[str, str],
     sizes: Expected,
     measured: tuple[list[float], list[float]] | None,

@@ -101,7 +101,7 @@ def _clarity(points: Floats, basis: Floats) -> float:
     return float(clarity.min()) * min(float(misses[(index != first) & (index != second)].min()), CLEARANCE)
 
 
-def seen_together(frames: list[Floats]) -> list[Floats]:
+def project_together(frames: list[Floats]) -> list[Floats]:
     """Return pictures [K + 1, 2] of two frames of K vectors [K, D] from one direction; the last row is the origin.
 
     Their three principal coordinates are drawn; the first frame is turned, or mirrored, towards the second.
@@ -143,7 +143,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     titles = ["simplex ETF", rf"HAFrame, $\gamma={gamma:g}$"]
     frames = [simplex_frame(hierarchy.num_classes)[picked], frame[picked]]
     trees: list[Distances] = [(1 - np.eye(len(picked))).astype(np.int64), hierarchy.distances[np.ix_(picked, picked)]]
-    pictures = seen_together(frames)
+    pictures = project_together(frames)
     corners = np.vstack([picture - picture[-1] for picture in pictures])  # around the origin: both on one scale
     low, high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
     figure = style.new_figure(style.DOUBLE, 4.6)

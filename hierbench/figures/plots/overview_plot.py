@@ -6,12 +6,12 @@ from matplotlib.figure import Figure
 
 from hierbench.figures.plots import style
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.overview_table import Seen
+from hierbench.leaderboard.overview_table import TableSummary
 
 MOST_NAMED = 40  # characters of a table's name in the legend
 
 
-def draw(tables: Sequence[Seen], column: Column) -> Figure:
+def draw(tables: Sequence[TableSummary], column: Column) -> Figure:
     """Draw the differences with their 95% intervals; filled are those with an arrow in their table."""
     names = list(dict.fromkeys(name for seen in tables for name, metric in seen.tests if metric == column.name))
     order = {name: place for place, name in enumerate(names)}

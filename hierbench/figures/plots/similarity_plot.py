@@ -38,7 +38,7 @@ def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[SimilarityCurve
     ]
 
 
-def trees_shown(request: FigureRequest) -> tuple[dict[str, Tree], list[str]]:
+def trees_to_show(request: FigureRequest) -> tuple[dict[str, Tree], list[str]]:
     """Return {dataset: tree} from low to high, and the datasets whose tree is not known here."""
     if request.dataset != "all":
         return {request.dataset: require_tree(request.dataset, request.data_dir)}, []
@@ -56,7 +56,7 @@ def trees_shown(request: FigureRequest) -> tuple[dict[str, Tree], list[str]]:
 
 def draw(request: FigureRequest) -> style.Drawing:
     """Draw the mappings of one dataset's tree, or of all known ones side by side."""
-    trees, unknown = trees_shown(request)
+    trees, unknown = trees_to_show(request)
     columns = min(len(trees), 2)
     rows = math.ceil(len(trees) / columns)
     figure = style.new_figure(style.DOUBLE, 2.6 * rows if columns > 1 else 4.0)

@@ -19,7 +19,7 @@ from hierbench.models.libraries.feature_map import (
     empty_images,
     on_meta,
 )
-from hierbench.utils.errors import UserError, error_line, foreign
+from hierbench.utils.errors import UserError, error_line, foreign_errors
 
 LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
 Tokens = Literal["patch", "class"]
@@ -154,7 +154,7 @@ def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layout:
     library, name = library_entry
     library.configuration(name)  # raises for a name that does not exist
     images, refused = empty_images(size), f"{backbone} cannot be built for images of {size[0]}x{size[1]}"
-    with foreign(lambda error: UserError(f"{refused}; set model.input_size ({error_line(error)})")):
+    with foreign_errors(lambda error: UserError(f"{refused}; set model.input_size ({error_line(error)})")):
         layers = library.cut(name, on_meta(lambda: library.create(name, size)), size)
         output = library.run(layers.train(), images)
     if not isinstance(output, Tensor):

@@ -18,7 +18,7 @@ from hierbench.utils.text import one_line
 MARKER = ".hierbench-site"  # lists the files of a site, so that no other file is replaced
 
 
-class _Made(Received):
+class _BuiltSite(Received):
     """The marker of a site."""
 
     files: tuple[str, ...]
@@ -58,7 +58,7 @@ def check_place(target: Path) -> None:
     files = {os.path.relpath(os.path.join(path, name), target) for path, _, names in os.walk(target) for name in names}
     if not files:
         return
-    made = _Made.if_readable(target / MARKER)
+    made = _BuiltSite.if_readable(target / MARKER)
     if made is None:
         raise UserError(f"--output {target} was not made by hierbench site build; give a new folder")
     if foreign := sorted(files - {*made.files, MARKER}):

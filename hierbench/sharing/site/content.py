@@ -10,7 +10,7 @@ from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_title
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.columns import PAPER, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import Finding, FolderReport, shown_state
@@ -98,10 +98,12 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     table = GivenTable.if_readable(folder / f"{dataset}.json")
     columns, protocol = (PAPER, "") if table is None else (table.shown(), table.protocol)
     try:
-        opened = checked_board(dataset, Place(root, data_dir, parse_protocol(protocol)), compared=further(columns))
+        opened = checked_board(
+            dataset, Place(root, data_dir, parse_protocol(protocol)), compared=further_names(columns)
+        )
         board, report = _with_kept(opened.board, columns, data_dir), opened.report
     except UserError as error:  # verification lists the runs, and there is no table
-        records, report = checked_records(dataset, root, data_dir, further(columns))
+        records, report = checked_records(dataset, root, data_dir, further_names(columns))
         board, trouble = Board(dataset, protocol, "height", (), records=records), without_path(str(error))
     runs = [
         replace(run, findings=tuple(map(without_path, run.findings)), notes=tuple(map(without_path, run.notes)))
@@ -119,6 +121,6 @@ def _with_kept(board: Board, columns: Sequence[Column], data_dir: Path) -> Board
     if tuple(columns) == PAPER:
         return board
     if not values_are_kept(board, columns):
-        kept = f"columns are left out as not all runs keep values of {', '.join(sorted(further(columns)))}"
+        kept = f"columns are left out as not all runs keep values of {', '.join(sorted(further_names(columns)))}"
         return replace(board, remark="; ".join(filter(None, [board.remark, kept])))
     return with_columns(board, columns, data_dir)

@@ -19,7 +19,7 @@ Key = tuple[str, str]  # name and digest of the code
 
 
 @dataclass(frozen=True)
-class About:
+class MethodRecord:
     """The declarations of a method's class.
 
     Attributes:
@@ -56,7 +56,7 @@ class MethodPage:
     title: str
     text: str = ""
     file: str = ""
-    about: About = field(default_factory=About)
+    about: MethodRecord = field(default_factory=MethodRecord)
     cells: list[tuple[SiteTable, Row, str]] = field(default_factory=list)
 
 
@@ -75,7 +75,7 @@ class Methods:
         name, code = key = run.job.method.name, run.job.method.code
         if key not in self.known:
             text, file = self._source(table, name, code, run)
-            about = about_method(text, name) if text else About()
+            about = about_method(text, name) if text else MethodRecord()
             title = short_name(about.title or row.title)
             self.known[key] = MethodPage(name, code, self._slugs.of(name), title, text, file, about)
         self.known[key].cells.append((table, row, folder))
@@ -87,16 +87,16 @@ class Methods:
         return content.decode(errors="replace"), path.relative_to(table.folder).as_posix() if path else ""
 
 
-def about_method(source: str, name: str) -> About:
+def about_method(source: str, name: str) -> MethodRecord:
     """Return the declarations of a method's class in its file; {} if the file is not Python."""
     try:
         tree = ast.parse(source)
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]
         if not classes:
-            return About()
+            return MethodRecord()
         cls, names = classes[0], _strings(classes[0])
         docs = [ast.get_docstring(tree), ast.get_docstring(cls)]
-        return About(
+        return MethodRecord(
             title=names.get("title", ""),
             source=names.get("source", ""),
             version=names.get("version", "1"),
@@ -106,7 +106,7 @@ def about_method(source: str, name: str) -> About:
             hyperparameters=tuple(_hyperparameters(cls)),
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return About()
+        return MethodRecord()
 
 
 def _strings(cls: ast.ClassDef) -> dict[str, str]:

@@ -18,7 +18,7 @@ from hierbench.figures.plots import overview_plot, style
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.formats import html, render
-from hierbench.leaderboard.overview_table import Seen, overview_table, read_claims
+from hierbench.leaderboard.overview_table import TableSummary, overview_table, read_claims
 from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Text
@@ -70,7 +70,7 @@ def environment() -> Environment:
     return made
 
 
-def shown(table: Sheet) -> Markup:
+def table_markup(table: Sheet) -> Markup:
     """Return a table as a part of a page."""
     return Markup(html.fragment(table, table.title))
 
@@ -131,7 +131,7 @@ class TablePage:
             "table",
             table=table,
             picture=self.picture,
-            grid=shown(self._grid()) if board.rows else "",
+            grid=table_markup(self._grid()) if board.rows else "",
             differences=self._differences(),
             commands=table_commands(board),
             found=[
@@ -157,7 +157,7 @@ class TablePage:
     def _differences(self) -> Markup | None:
         with suppress(UserError):  # no cross-entropy, or one seed
             sheet = self.table.board.compare(BASELINE).table
-            return shown(replace(sheet, title="Differences from cross-entropy"))
+            return table_markup(replace(sheet, title="Differences from cross-entropy"))
         return None
 
     def _draw(self) -> str:
@@ -214,8 +214,8 @@ def write_method(writer: Writer, method: MethodPage) -> None:
         f"methods/{method.slug}.html",
         "method",
         method=method,
-        hyperparameters=shown(Sheet("Hyperparameters", heads, lines)) if lines else "",
-        results=shown(method_results(method)),
+        hyperparameters=table_markup(Sheet("Hyperparameters", heads, lines)) if lines else "",
+        results=table_markup(method_results(method)),
         code=highlighted(method.text),
     )
 
@@ -224,10 +224,14 @@ def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Me
     """Write the page that lists all; where there are several tables, their overview comes first."""
     boards, picture, across = [page.table.board for page in pages if page.table.board.rows], "", Markup()
     if len(boards) > 1:
-        across = shown(replace(overview_table(boards, OVERVIEW.name, read_claims()), title="What holds across tables"))
+        across = table_markup(
+            replace(overview_table(boards, OVERVIEW.name, read_claims()), title="What holds across tables")
+        )
         picture = "overview.svg"
         with style.house_style():
-            style.write_figure(overview_plot.draw([Seen.of(board) for board in boards], OVERVIEW), writer.add(picture))
+            style.write_figure(
+                overview_plot.draw([TableSummary.of(board) for board in boards], OVERVIEW), writer.add(picture)
+            )
     writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further
+from hierbench.leaderboard.columns import PAPER, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
@@ -18,7 +18,7 @@ from hierbench.utils.errors import UserError
 
 
 @dataclass(frozen=True)
-class Opened:
+class CheckedBoard:
     """A board, and all that verification found."""
 
     board: Board
@@ -27,7 +27,7 @@ class Opened:
 
 def checked_board(
     dataset: str, place: Place, columns: Sequence[Column] = PAPER, compared: Collection[str] = ()
-) -> Opened:
+) -> CheckedBoard:
     """Return the table of a dataset without the runs that verification rejects, and all that it found.
 
     Rejected runs count as planned and not as finished. Rows whose seeds are rejected, as one of them is missing, are
@@ -44,7 +44,7 @@ def checked_board(
         UserError: as `Board.of`.
     """
     root, data_dir = place.runs, place.data_dir
-    records, report = checked_records(dataset, root, data_dir, [*further(columns), *compared])
+    records, report = checked_records(dataset, root, data_dir, [*further_names(columns), *compared])
     name, rejected = dataset_name(dataset), report.rejected_ids
     try:
         board = Board.of(dataset, records, protocol=place.protocol, request=place.request)
@@ -56,7 +56,7 @@ def checked_board(
     published = name if is_published(root.absolute().parent, root.absolute().name) else None
     file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
     report.tables = check_tables(records, published, data_dir, name=name, file=file)
-    return Opened(with_columns(board, columns, data_dir), report)
+    return CheckedBoard(with_columns(board, columns, data_dir), report)
 
 
 def checked_records(

@@ -30,7 +30,7 @@ CLOSE = 1e-9  # relative: sums of floats depend on the number of threads
 
 
 @dataclass(frozen=True)
-class Checked:
+class Inspection:
     """The runs of a folder with their states, the findings on each, and those on their rows."""
 
     records: Records
@@ -38,7 +38,9 @@ class Checked:
     rows: list[Finding]
 
 
-def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: Collection[str] | None = ()) -> Checked:
+def inspect(
+    root: Path, data_dir: Path, dataset: str | None = None, *, metrics: Collection[str] | None = ()
+) -> Inspection:
     """Return the runs of a folder with the findings on each, and those on the rows that they make.
 
     Args:
@@ -58,7 +60,7 @@ def inspect(root: Path, data_dir: Path, dataset: str | None = None, *, metrics: 
     check_copies(runs)
     rows = check_rows(records, records)
     records = replace(records, by_id={run.id: run.record for run in runs}, apart=rejected_rows(rows))
-    return Checked(records, sorted(runs, key=_place_in_report), rows)
+    return Inspection(records, sorted(runs, key=_place_in_report), rows)
 
 
 class _Checks:
@@ -107,7 +109,7 @@ def _check_further(
     """Compute metrics kept with a run again, those that are `names` for or all, and reject the run if one differs.
 
     Of compact predictions these are the metrics that follow from `ranks`; the others are claimed, as
-    `hierbench.leaderboard.extra_columns.claimed_in` says.
+    `hierbench.leaderboard.extra_columns.claimed_metrics` says.
     """
     if check.rejected or (ranks is None and not check.record.has_predictions):
         return

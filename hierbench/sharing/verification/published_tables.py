@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board, planned_seeds
-from hierbench.leaderboard.columns import PAPER, Column, find_column, further
+from hierbench.leaderboard.columns import PAPER, Column, find_column, further_names
 from hierbench.leaderboard.extra_columns import counted_runs, with_columns
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.ranking import rank
@@ -197,7 +197,7 @@ def _check_runs(board: Board, finding: Finding, *, published: bool) -> None:
 
 def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
     """Whether no value of these columns would have to be computed for a board."""
-    names = set(further(columns))
+    names = set(further_names(columns))
     runs = [run for row in board.rows for run in counted_runs(row, board.records)] if names else []
     return not any(run.has_predictions and not read_further(run, board.records).keys() >= names for run in runs)
 

@@ -75,7 +75,7 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
     }
 
 
-def measured_before(run: Run, epoch: int) -> Measured | None:
+def cached_measurements(run: Run, epoch: int) -> Measured | None:
     """Return the measurements of a snapshot, or None if they are missing, damaged or of another version."""
     try:
         measured: Measured = read_json_object(measured_file(run, epoch))
@@ -86,7 +86,7 @@ def measured_before(run: Run, epoch: int) -> Measured | None:
 
 def to_measure(job: Job, run: Run, every: int) -> list[int]:
     """Return the epochs whose snapshots are still to be measured."""
-    return [epoch for epoch in kept_epochs(every, job.spec.train.epochs) if measured_before(run, epoch) is None]
+    return [epoch for epoch in kept_epochs(every, job.spec.train.epochs) if cached_measurements(run, epoch) is None]
 
 
 def measure_run(
@@ -114,7 +114,7 @@ def read_curve(job: Job, run: Run, frame: Frame, every: int, settings: Collapse)
     """Return the curve of a run whose snapshots are measured, with the quantities that the switches choose."""
     points = []
     for epoch in kept_epochs(every, job.spec.train.epochs):
-        measured = measured_before(run, epoch)
+        measured = cached_measurements(run, epoch)
         assert measured is not None, epoch
         values = [
             number

@@ -17,7 +17,7 @@ from hierbench.data.user.user_dataset import if_current
 from hierbench.execution.plan import dataset_spec
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names
-from hierbench.leaderboard.columns import PAPER, Column, check_columns, further
+from hierbench.leaderboard.columns import PAPER, Column, check_columns, further_names
 from hierbench.runs.requests import record_request
 from hierbench.runs.scored_record import make_scored
 from hierbench.runs.store import Store
@@ -99,7 +99,7 @@ def score_files(request: ScoreRequest) -> Report:
     with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
         for scored in all_predictions:
             results.append(score(scored, tree, resamples, request.seed))
-            more = further_metrics(scored, tree, further(request.columns))
+            more = further_metrics(scored, tree, further_names(request.columns))
             shown.append(replace(results[-1], metrics=results[-1].metrics | more))
             meter.end_part(scored.where, float(scored.num_examples))
     for note in notes:

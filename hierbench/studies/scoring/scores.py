@@ -24,7 +24,7 @@ from hierbench.metrics.sums import contributions, metrics_from_contributions, mi
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.run_evidence import evidence_of_ranks
-from hierbench.runs.scored_record import CHUNK, native
+from hierbench.runs.scored_record import CHUNK, stored_type
 from hierbench.runs.store import Run, Store
 from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
@@ -65,7 +65,7 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
     classes, num_ties = np.empty((predictions.num_examples, max(ks)), dtype=np.int64), 0
     for start in range(0, len(classes), CHUNK):
         chunk = torch.from_numpy(
-            np.array(predictions.scores[start : start + CHUNK], dtype=native(predictions.scores.dtype))
+            np.array(predictions.scores[start : start + CHUNK], dtype=stored_type(predictions.scores.dtype))
         )
         top, num_nan = ranked(chunk, max(ks))
         if int(num_nan):
@@ -104,7 +104,7 @@ def further_metrics(predictions: Predictions, tree: Hierarchy, names: Sequence[s
         computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
         return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.targets, tree))
     assert predictions.scores is not None
-    scores = torch.from_numpy(np.array(predictions.scores, dtype=native(predictions.scores.dtype)))
+    scores = torch.from_numpy(np.array(predictions.scores, dtype=stored_type(predictions.scores.dtype)))
     evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, as_probabilities(scores))
     return compute_metrics(names, evidence)
 
@@ -152,7 +152,7 @@ def _fill(run: Run, record: Scored, predictions: Predictions, result: Result, en
     if predictions.classes is None:
         assert predictions.scores is not None
         run.write_predictions(
-            np.asarray(predictions.scores, dtype=native(predictions.scores.dtype)), predictions.targets
+            np.asarray(predictions.scores, dtype=stored_type(predictions.scores.dtype)), predictions.targets
         )
     else:
         parts = {

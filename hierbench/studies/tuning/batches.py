@@ -92,13 +92,13 @@ class Batches:
             self.execution.meter.say(f"{self._label(trial)}: validation {OBJECTIVE} {frozen.value:.4f}")
 
     def _label(self, trial: Trial) -> str:
-        return f"{self.target.label} {shown(trial.params)}"
+        return f"{self.target.label} {format_params(trial.params)}"
 
     def _count(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             self.execution.count(job, self.labels[job.id])
 
 
-def shown(params: Mapping[str, Any]) -> str:
+def format_params(params: Mapping[str, Any]) -> str:
     """Return hyperparameters as users see them."""
     return ", ".join(f"{name} {value:g}" for name, value in params.items())

@@ -29,7 +29,7 @@ from hierbench.data.prepared import Prepared
 from hierbench.execution.plan import group_names, make_spec, with_params
 from hierbench.leaderboard.statistics import Cell, summarise
 from hierbench.runs.job import Job
-from hierbench.utils.errors import UserError, foreign
+from hierbench.utils.errors import UserError, foreign_errors
 from hierbench.utils.files import make_database
 from hierbench.utils.lock import Lock
 
@@ -275,7 +275,7 @@ class TrialRecord:
             reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
             return UserError(f"--storage {self.storage}: {reason}; finished runs are kept")
 
-        with foreign(problem), Lock(self.folder, "study"):  # SQLAlchemy and its drivers raise many types
+        with foreign_errors(problem), Lock(self.folder, "study"):  # SQLAlchemy and its drivers raise many types
             yield
 
     def trials(self) -> list[FrozenTrial]:

@@ -17,7 +17,7 @@ from hierbench.config.options import Options
 from hierbench.config.sections import METHOD_GROUPS, FeatureType
 from hierbench.config.tuned_values import Tuned, tuned_file, write_tuned
 from hierbench.execution.estimate import estimate
-from hierbench.execution.plan import find_methods, names_asked, with_bases
+from hierbench.execution.plan import find_methods, requested_methods, with_bases
 from hierbench.execution.resources import make_setting
 from hierbench.execution.session import Execution, Session
 from hierbench.leaderboard.statistics import Cell
@@ -27,7 +27,7 @@ from hierbench.runs.mlflow_mirror import Mirror, sqlite_uri
 from hierbench.runs.requests import Budget, extend_request
 from hierbench.studies.dry_run import describe, say_notes
 from hierbench.studies.study import Study, carry_out
-from hierbench.studies.tuning.batches import Batches, shown
+from hierbench.studies.tuning.batches import Batches, format_params
 from hierbench.studies.tuning.search import (
     OBJECTIVE,
     Search,
@@ -67,7 +67,7 @@ class Tuning(Study):
 
     def open(self, session: Session) -> None:
         """Find the methods and the search space of each."""
-        options, names = session.options, names_asked(session.options)
+        options, names = session.options, requested_methods(session.options)
         self.sampler = self.sampler or session.recipe.tune.sampler
         if options.executor == "ray" and self.sampler == "tpe":
             raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
@@ -281,4 +281,4 @@ def _choice(target: Target, best: Tuned, file: Path) -> str:
     why = "its interval overlaps the next one's" if best.runs > 1 else "one run each has no interval"
     certain = "" if best.separated else f"; {why}, so the choice may be due to chance"
     ends = f"; at an end of its range: {', '.join(best.ends)}" if best.ends else ""
-    return f"{target.label}: {shown(best.params)} ({best.budget} runs){certain}{ends}; written to {file}"
+    return f"{target.label}: {format_params(best.params)} ({best.budget} runs){certain}{ends}; written to {file}"
