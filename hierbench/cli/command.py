@@ -49,7 +49,7 @@ def command(
             parameters |= groups[name][1] if name in groups else {name: parameter}
         if table is not None:
             of_table = _fields(TableOptions, fixed)
-            about = f"Format of the table; by default {table}, and columns of its width in a terminal."
+            about = f"Format of the table; by default {table}, fitted to the width of a terminal."
             of_table["format_"] = of_table["format_"].replace(annotation=Annotated[Format | None, about])
             parameters |= {name: p for name, p in of_table.items() if name not in own_parameters}
 

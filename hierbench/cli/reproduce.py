@@ -57,7 +57,7 @@ def reproduce(
         typer.Option("--jobs", parser=parse_jobs, metavar="N|auto", help="Parallel jobs; auto: as many as fit."),
     ] = None,
 ) -> Shown:
-    """Print the command behind a row; with --run, carry it out.
+    """Print the command behind a row; with --run, run it.
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
     """
