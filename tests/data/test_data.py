@@ -198,7 +198,7 @@ def test_cifar100_from_its_pictures(tmp_path, miniatures):
     archive = shutil.make_archive(tmp_path / "pictures", "zip", folder)
     for name in ("cifar100", "cifar100-frozen", "cifar100-small"):
         assert prepare(name, tmp_path / name, Path(archive)).digest == prepared.digest
-    with pytest.raises(UserError, match="protocol authors drops the last images by it"):
+    with pytest.raises(UserError, match="authors drops the last images"):
         obtain(
             load_recipe("cifar100", protocol="authors"), Options("cifar100", data_dir=tmp_path / "data", dry_run=True)
         )
@@ -289,7 +289,7 @@ def test_fgvc(tmp_path, miniatures):
 
 
 def test_fgvc_with_mistakes(tmp_path, miniatures):
-    with pytest.raises(UserError, match="--source takes the folder that holds fgvc-aircraft-2013b"):
+    with pytest.raises(UserError, match="--source takes the folder"):
         prepare("fgvc", tmp_path / "data", tmp_path)
     data = miniatures.fgvc(tmp_path) / "fgvc-aircraft-2013b/data"
     image = (data / "images/0000012.jpg").read_bytes()
@@ -319,7 +319,7 @@ def test_a_killed_unpacking_is_not_taken_for_a_whole_one(tmp_path, miniatures, m
 
 def test_a_full_disk_is_found_out_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and type("U", (), {"free": 10}))
-    with pytest.raises(UserError, match="the disk is full; nothing was kept"):
+    with pytest.raises(UserError, match="nothing was kept"):
         prepare("shapes", tmp_path)
     assert nothing_is_left(tmp_path)
 
@@ -335,7 +335,7 @@ def test_a_disk_that_fills_up_while_writing(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("hierbench.data.prepare.write_json", full)
-    with pytest.raises(UserError, match="the disk is full; nothing was kept"):
+    with pytest.raises(UserError, match="nothing was kept"):
         prepare("shapes", tmp_path)
     assert nothing_is_left(tmp_path)
 

@@ -223,7 +223,7 @@ def test_a_failed_extraction_leaves_nothing(own, monkeypatch):
     assert not wanted.folder.parent.exists()
     nan = torch.full((64, 64), torch.nan)
     monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: nan[: b.last - b.first])
-    with pytest.raises(UserError, match=r"wrn10-1-s4 gives values that are not finite"):
+    with pytest.raises(UserError, match=r"values that are not finite"):
         obtain_features(wanted, None, "cpu")
     assert not wanted.folder.parent.exists()
 

@@ -33,7 +33,7 @@ def test_auto_that_is_a_gpu_says_that_a_cpu_may_be_faster(cli, tmp_path, where, 
     note = "note: heads on frozen features train on the GPU; many CPU cores may be faster: --device cpu"
     for device, is_said in (("auto", True), ("cuda", False)):
         done = cli(tmp_path, *words, "--device", device)
-        done.one_line("--devices 2: this machine has 1 of cuda")
+        done.one_line("this machine has 1")
         assert (note in done.err) is is_said
 
 
@@ -77,7 +77,7 @@ def test_collapse_tune_and_ablate(cli, tmp_path, where):
     tune = ["tune", "--method", "ce", *TUNE, *where, "--set", "tune.grid.ce.lr.backbone=[1,2]"]
     planned = cli(tmp_path, *tune, "--dry-run").ok()
     assert "ce type-I is left out" in planned.err and re.search("ce +type-II +2 ", planned.out)
-    cli(tmp_path, *tune, "--dry-run", "--types", "type-I").one_line("nothing to tune: type-I has no parameters")
+    cli(tmp_path, *tune, "--dry-run", "--types", "type-I").one_line("nothing to tune")
 
 
 def test_a_planned_job_extracts_its_features(cli, tmp_path, where):

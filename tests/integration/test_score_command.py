@@ -110,7 +110,7 @@ def test_labels_alone(cli, tmp_path):
         shown = json.loads(cli(tmp_path, "score", *words, *metrics).ok().out)["metrics"]
         assert {name: cell["mean"] for name, cell in shown.items()} == wanted
     same = ("score", "a.npz", "c.npy", "--targets", "targets.npy", "--tree", "shapes")
-    cli(tmp_path, *same).one_line("a.npz and c.npy hold the same predictions; give each seed once")
+    cli(tmp_path, *same).one_line("hold the same predictions")
 
 
 def test_other_commands_leave_scored_rows_out_with_a_note(cli, place):
@@ -328,9 +328,7 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
     assert cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--resamples", "0").ok().out.count(" - ") >= 10
     cli(tmp_path, "score", "a.npz", "--tree", "cifar-100").one_line("'cifar100'")
     cli(tmp_path, "score", "a.npz", "--tree", "none.csv").one_line("--tree none.csv: No such file")
-    cli(tmp_path, "score", "a.npz", "--tree", "cifar100", "--resamples", "99").one_line(
-        "--resamples must be 0, or from 100"
-    )
+    cli(tmp_path, "score", "a.npz", "--tree", "cifar100", "--resamples", "99").one_line("must be 0, or from 100")
     cli(tmp_path, "score", "a.npz", "--tree", "fgvc", "--targets", "none.txt").one_line("none.txt")
     cli(tmp_path, "score", "a.npz", "--tree", "shapes").one_line("50 x 100", "48")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "a.tex", "tree.csv"]

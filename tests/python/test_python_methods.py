@@ -174,7 +174,7 @@ def test_a_class_that_cannot_stand_alone_is_one_line(problem, notebook, tmp_path
 
 def test_a_class_without_source_is_one_line(notebook, tmp_path):
     exec(IMPORTS + CLASS, vars(notebook.module))
-    with pytest.raises(UserError, match="the source of Mine cannot be found"):
+    with pytest.raises(UserError, match="source of Mine cannot be found"):
         method_options(notebook.module.Mine, tmp_path)
 
 

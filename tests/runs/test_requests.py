@@ -207,7 +207,7 @@ def test_the_runs_of_a_table(planned, tmp_path):
     assert chosen(first, last, second, wanted=first.id[:4])[0] == (more, one)
     assert chosen(first, last, second, wanted=runs[three].comparison[:6])[0] == (three,)
     for wanted in ("zzz", ""):
-        with pytest.raises(UserError, match=rf"no comparison of shapes here .* there are {second.id[:6]} \(20"):
+        with pytest.raises(UserError, match=rf"here .* there are {second.id[:6]} \(20"):
             chosen(first, last, second, wanted=wanted)
 
 
@@ -277,7 +277,7 @@ def test_the_table_that_a_careless_command_hid_comes_back(cli, hidden, tmp_path,
     assert published.id == first and str(hidden) not in (tmp_path / "boards/shapes/requests.jsonl").read_text()
     assert len(json.loads((tmp_path / "boards/shapes.json").read_text())["rows"]) == 3
     for command in (("leaderboard",), ("publish", "--output", tmp_path / "no"), ("compare", "ce")):
-        line = cli(hidden, *command, *on, "--request", "f00").one_line("--request f00: no comparison of shapes here")
+        line = cli(hidden, *command, *on, "--request", "f00").one_line("--request f00: no comparison")
         assert second[:6] in line and "ce,crm,flamingo, 3 seeds" in line
 
 

@@ -116,7 +116,7 @@ def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, t
             put(runs)
         names, _, way = str(error.value).removeprefix(f"{boards} has ").partition(": ")
         assert names.split(", ") == sorted({path.name for path in boards.iterdir()} - {"shapes-frozen.json"})
-        assert way.startswith("change this publication with --update, or move all of these away")
+        assert "--update, or move all" in way
         (boards / moved).rename(tmp_path / moved)
     (boards / "shapes.json").unlink()
     assert "wrote" in put(runs).lines[-1]
@@ -128,7 +128,7 @@ def test_an_unfinished_run_is_named_with_the_command_that_finishes_it(copied, pu
     for name in ("metrics.json", "predictions.npz"):
         (own[1].folder / name).unlink()
     own[1].set_status("failed", error="out of memory")
-    with pytest.raises(UserError, match="finished; a published table is complete: run it again, or remove") as error:
+    with pytest.raises(UserError, match="run it again, or remove") as error:
         put(runs)
     _, _, places = str(error.value).partition("or remove ")
     found = [path for place in places.split(", ") for path in runs.parent.glob(place.removeprefix(f"{runs.parent}/"))]
@@ -155,7 +155,7 @@ def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     boards = tmp_path / "boards"
     put(copied("one", "ce", "crm"))
     earlier = files_in(boards / "shapes")
-    with pytest.raises(UserError, match="change this publication with --update, or move all of these away"):
+    with pytest.raises(UserError, match="with --update, or move all"):
         put(copied("two", "flamingo", seeds=2))
     (boards / "other.txt").write_text("kept")
     (boards / "shapes-operating.svg").write_text("of the earlier table")
@@ -266,7 +266,7 @@ def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, mon
     with place.replaced(tmp_path / "boards", "shapes"):
         assert place.Lock(tmp_path, "boards.publish").holder() is not None
     monkeypatch.chdir(tmp_path / "boards")
-    with pytest.raises(UserError, match="is replaced as a whole; give a folder within it"):
+    with pytest.raises(UserError, match="give a folder within it"):
         put(runs)
     assert not list((tmp_path / "outside").iterdir()) and not list((tmp_path / "boards").iterdir())
 

@@ -78,12 +78,12 @@ def test_a_folder_with_other_files_is_left_alone(birds, tmp_path):
     site, data = tmp_path / "site", tmp_path / "data"
     site.mkdir()
     (site / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"site was not made by hierbench site build; give a new folder"):
+    with pytest.raises(UserError, match=r"give a new folder"):
         build(birds, site, data)
     (site / "mine.txt").unlink()
     build(birds, site, data)
     (site / "CNAME").write_text("example.org")
-    with pytest.raises(UserError, match="holds CNAME, which is not of the site; move it away"):
+    with pytest.raises(UserError, match="holds CNAME"):
         build(birds, site, data)
     assert (site / "CNAME").read_text() == "example.org" and (site / MARKER).exists()
     (tmp_path / "link").symlink_to(site)

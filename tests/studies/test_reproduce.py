@@ -169,7 +169,7 @@ def test_mistakes_are_one_line(cli, tmp_path):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (None, "no recorded request is of all its runs"),
+        (None, "no recorded request"),
         ({"overrides": 3}, "no command: "),
         ({"overrides": ["a.b=1"]}, "no command: "),
         ({"overrides": ["train.epochs=31"]}, "train.epochs was 4 and is 31 here"),

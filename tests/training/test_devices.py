@@ -298,7 +298,7 @@ def test_how_a_batch_is_divided():
             assert [len(part) for part in torch.arange(batch).chunk(count_micro_batches(batch, micro, 1))] == sizes
     with pytest.raises(UserError, match="micro_batch = 1 leaves 1 image"):
         count_micro_batches(64, 1, 1)
-    with pytest.raises(UserError, match="in 3 parts cannot be shared by 2 devices"):
+    with pytest.raises(UserError, match="cannot be shared by 2"):
         count_micro_batches(64, 22, 2)
 
 
