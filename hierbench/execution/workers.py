@@ -23,10 +23,12 @@ from hierbench.training.fabric import import_fabric
 from hierbench.utils.console import throttled
 from hierbench.utils.processes import describe_exit, starting_children
 
+FORKED = sys.platform == "linux"
+
 
 def start_server() -> ForkServerContext | SpawnContext:
     """Return how workers start; where they are forked, their server is started, without waiting for its imports."""
-    if sys.platform != "linux":
+    if not FORKED:
         return multiprocessing.get_context("spawn")
     from multiprocessing import forkserver
 
@@ -43,7 +45,7 @@ def seconds_to_start(setting: Setting) -> float:
         import_fabric()
     else:
         process = start_server().Process(target=import_fabric)
-        with starting_children():
+        with starting_children(forked=FORKED):
             process.start()
         process.join()
     return time.perf_counter() - began
@@ -85,7 +87,7 @@ class Worker:
         # A daemon may have no children, which a job on several devices has; it ends with the pipe in any case.
         work, daemon = (theirs, setting, dict(os.environ)), setting.devices == 1
         self.process = context.Process(target=_work, args=work, daemon=daemon)
-        with starting_children():
+        with starting_children(forked=FORKED):
             self.process.start()
         theirs.close()
         self.job: Job | None = None

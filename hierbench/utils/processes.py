@@ -42,17 +42,21 @@ def process_is_gone(pid: str) -> bool:
 
 
 @contextmanager
-def starting_children() -> Iterator[None]:
+def starting_children(*, forked: bool = False) -> Iterator[None]:
     """Start processes that ignore Ctrl-C, which is the parent's to handle, and run nothing of the user's.
 
     A spawned process imports the script that the program began with, and would train there too if the script has no
     guard `if __name__ == "__main__"`. A Python that is started with -c, as all of these, looks for modules in the
     working folder first, where a file of a received folder may have the name of one.
 
+    Args:
+        forked: by a server that ignores Ctrl-C itself: while it imports, which takes seconds, the parent does not.
+
     Raises:
         ChildProcessError: a process ended as it started.
     """
-    main, script = threading.current_thread() is threading.main_thread(), sys.modules["__main__"]
+    main = threading.current_thread() is threading.main_thread() and not forked
+    script = sys.modules["__main__"]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None  # only the main thread can, and gets it
     sys.modules["__main__"] = ModuleType("__main__")
     safe = os.environ.get("PYTHONSAFEPATH")

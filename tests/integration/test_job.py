@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,15 @@ def test_no_process_imports_from_the_working_folder(cli, tmp_path):
     done = cli.real(tmp_path, python=("elsewhere/start.py",)).ok()
     assert done.out.splitlines() == ["started by forkserver", "started by spawn"] and not done.err
     assert cli.real(tmp_path, "--version").ok().out.startswith("hierbench ")
+
+
+def test_ctrl_c_is_not_lost_while_a_server_forks_workers():
+    handler = signal.getsignal(signal.SIGINT)
+    with starting_children(forked=True):
+        assert signal.getsignal(signal.SIGINT) is handler
+    with starting_children():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_process_that_cannot_start_is_an_error():
