@@ -1,14 +1,11 @@
 """Recipes, overrides and tuned hyperparameters: valid, or one line that names the mistake, for any text."""
 
-import os
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench.config.recipe import Recipe, load_recipe, parse_recipe, recipe_names
 from hierbench.config.tuned_values import Tuned, read_tuned, write_tuned
-from hierbench.utils.errors import UserError
 
 PAPER = {  # dataset: backbone, batch, alpha, gamma (section 4 of the paper)
     "fgvc": ("resnet50", 64, 0.5, 1.0),
@@ -86,77 +83,6 @@ def test_overrides():
     assert recipe.train.lr.type_i.backbone == 0.5
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("train.epoch=3", "unknown key 'train.epoch'; did you mean 'train.epochs'"),
-        ("epochs=3", "unknown key 'epochs'; did you mean 'train.epochs'"),
-        ("trian.epochs=3", "unknown key 'trian'"),
-        ("train.lr.type-III.backbone=1", "unknown key 'train.lr.type-III'"),
-        ("train.epochs=0", "train.epochs = 0: input should be greater than or equal to 1"),
-        ("train.epochs=many", "train.epochs = 'many': input should be a valid integer"),
-        ("train.batch_size=1", "train.batch_size = 1"),
-        ("augment.mean=[0.5]", "augment.mean"),
-        ("augment.mean=[0.5, true, 0.5]", "augment.mean = true: input should be a number"),
-        ("train.lr.type-II.backbone=true", "train.lr.type-II.backbone = True: input should be a valid number"),
-        ("methods.ce.lr.backbone=true", "lr.backbone = True: input should be a valid number"),
-        ("tune.grid.ce.lr.backbone=[1, true]", "input should be a valid number"),
-        ("seeds=1001", "seeds = 1001: input should be less than or equal to 1000"),
-        ("train.weight_decay=nan", "train.weight_decay"),
-        ("train.epochs=\ud800", "is not valid UTF-8"),
-        ("train.epochs=3\nseeds=1", "train.epochs = "),  # a second line was read and left out
-        ("train.epochs", "--set takes KEY=VALUE"),
-        ("=3", "--set takes KEY=VALUE"),
-        ("title.x=3", "title is a value, not a section"),
-        ("distance=width", "distance = 'width'"),
-        ("methods.ce.lr.backbone=-1", "recipe shapes: methods.ce: lr.backbone = -1: input should be greater than 0$"),
-        ("methods.ce.lr.backbone=nan", "methods.ce: lr.backbone = nan: input should be a finite number$"),
-        ("methods.ce.lr=0.1", "methods.ce: lr = 0.1: input should be a valid dictionary or instance of OwnRates$"),
-    ],
-)
-def test_a_typo_is_one_line_that_names_the_nearest(override, message):
-    with pytest.raises(UserError, match=message) as error:
-        load_recipe("shapes", [override])
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("override", "hint", "known"),
-    [
-        (
-            "train.lr.type-I.head=1",
-            "",
-            "train.lr.type-I.backbone, train.lr.type-I.classifier, train.lr.type-I.transform",
-        ),
-        (
-            "evaluation.ddofs=1",
-            "did you mean 'evaluation.ddof'? ",
-            "evaluation.ddof, evaluation.drop_last, evaluation.drop_order",
-        ),
-        # A key of another section: that one is meant.
-        ("data.backbone=x", "did you mean 'model.backbone'? ", "data.dataset, data.jpeg_quality"),
-    ],
-)
-def test_an_unknown_key_lists_the_keys_of_its_section(override, hint, known):
-    with pytest.raises(UserError) as error:
-        load_recipe("shapes", [override])
-    assert str(error.value) == f"recipe shapes: unknown key {override.partition('=')[0]!r}; {hint}known: {known}"
-
-
-def test_an_unknown_recipe(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="unknown recipe 'shape'; did you mean 'shapes'"):
-        load_recipe("shape")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "kitchen.toml").touch()
-    with pytest.raises(UserError, match=r"unknown recipe 'kitchen'; did you mean \./kitchen.toml\?"):
-        load_recipe("kitchen")
-
-
-def test_a_missing_key():
-    with pytest.raises(UserError, match="key title is missing"):
-        parse_recipe({"dataset": "x"}, "recipe x")
-
-
 def test_a_method_may_have_learning_rates_of_its_own():
     lr = ["train.lr.type-I.backbone=0.5", "methods.haframe.lr.transform=1", "methods.ce.lr.classifier=0.2"]
     recipe = load_recipe("shapes", lr)
@@ -226,13 +152,3 @@ def test_tuned_hyperparameters_come_back_as_they_were(folder, name, study):
     found = {("paper", name, "type-I"): TUNED.model_copy(update={"study": study, "params": {name: 1.5}})}
     write_tuned(file, found)
     assert read_tuned(file) == found
-
-
-@pytest.mark.parametrize(
-    "content", [b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000, b"\xff", b"[", b"paper = 3", b"[a.b.c]\nx=1", None]
-)
-def test_a_damaged_file_of_tuned_hyperparameters(tmp_path, content):
-    file = tmp_path / "tuned.toml"
-    file.write_bytes(content) if content else os.mkfifo(file)
-    with pytest.raises(UserError, match=r"tuned\.toml is damaged .*tune again" if content else "not a regular file"):
-        read_tuned(file)

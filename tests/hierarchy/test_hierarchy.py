@@ -105,56 +105,6 @@ def test_a_name_that_follows_itself_is_a_node_and_its_child():
     assert (tree.height, tree.distances[0, 1]) == (3, 2)
 
 
-@pytest.mark.parametrize(
-    ("edges", "classes", "message"),
-    [
-        ([("r", "a"), ("a", "b"), ("b", "a")], None, "'a' is in a cycle"),
-        ([("a", "b"), ("b", "c"), ("c", "a")], None, "'a' is in a cycle"),
-        ([("a", "a")], None, "'a' is in a cycle"),
-        ([("r", "a"), ("a", "x"), ("p", "q"), ("q", "p")], None, "'p' is in a cycle"),
-        ([("r", "a"), ("r", "b"), ("a", "x"), ("b", "x")], None, "'x' has two parents: 'a' and 'b'"),
-        ([("r", "a"), ("s", "b")], None, "two roots: 'r' and 's'"),
-        ([("r", "a"), ("r", "a")], None, "'a' is listed twice"),
-        ([("r", "a"), ("r", "b")], ["a", "b", "a"], "duplicate class 'a'"),
-        ([("r", "a"), ("r", "b")], ["a", "b", "c"], "unknown class 'c'"),
-        ([("r", "a"), ("r", "b")], ["a"], "'b' of the tree is not among"),
-        ([("r", "a"), ("a", "b"), ("r", "c")], ["a", "c"], "'a' is also the parent"),
-        ([("r", "a")], None, "at least two classes"),
-        ([], None, "no edges"),
-        ([(0, 1), (0, 2)], None, r"names of nodes must be strings, got 0 in the edge \(0, 1\)"),
-        ([("r", "a"), ("r", None)], None, r"names of nodes must be strings, got None in the edge \('r', None\)"),
-        ([("r", "a"), ("r", "")], None, "has an empty name"),
-        ([("r", "a"), ("r",)], None, r"an edge must be a pair \(parent, child\), got \('r',\)"),
-        ([1, 2], None, "an edge must be a pair"),
-    ],
-)
-def test_invalid_trees_are_errors_that_name_the_node(edges, classes, message):
-    with pytest.raises(ValueError, match=message):
-        Hierarchy.from_edges(edges, classes)
-
-
-@pytest.mark.parametrize(
-    ("paths", "message"),
-    [
-        ({"x": ("a", "b", "x"), "y": ("b", "a", "y")}, "cycle|two parents"),
-        ({"x": ("a", "f", "x"), "y": ("b", "f", "y")}, "'f' has two parents"),
-        ({"x": ("a", "x"), "y": ("a", "x", "y")}, "'x' is also the parent"),
-        ({"x": ("a", "y"), "y": ("a", "y")}, "class 'x' must end in the class"),
-        ({"x": (), "y": ("y",)}, "class 'x' must end"),
-        ({"x": ("", "x"), "y": ("y",)}, "class 'x' has an empty name"),
-        ({"x": (7, "x"), "y": ("y",)}, "names of nodes must be strings, got 7 on the path of class 'x'"),
-    ],
-)
-def test_paths_that_contradict_each_other(paths, message):
-    with pytest.raises(ValueError, match=message):
-        Hierarchy.from_paths(paths)
-
-
-def test_unknown_distance():
-    with pytest.raises(ValueError, match="distance must be one of"):
-        Hierarchy.from_paths(RAGGED, "width")
-
-
 @pytest.mark.parametrize("header", ["family,kind,class\n", ""])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_csv_with_and_without_header_in_either_direction(tmp_path, header, backwards):
@@ -179,22 +129,6 @@ def test_lines(tmp_path):
     path = tmp_path / "isa.txt"
     path.write_text("# a comment\nroot a\nroot b\n\na y\na x\n", encoding="utf-8")
     assert Hierarchy.read(path).classes == ("b", "x", "y")
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("t.txt", "a b\nb c d\n", "t.txt: line 2 is not 'parent child': 'b c d'"),
-        ("t.txt", "r a\na b\nb a\n", "t.txt: node 'a' is in a cycle"),
-        ("t.csv", "", "t.csv: the file is empty"),
-        ("t.csv", "top,class\nf,x\nf,x\n", "t.csv: line 3: duplicate class 'x'"),
-        ("t.csv", "top,mid,class\na,m,x\nb,m,y\n", "t.csv: node 'm' has two parents"),
-    ],
-)
-def test_bad_files_name_file_and_place(tmp_path, name, text, message):
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=message):
-        Hierarchy.read(tmp_path / name)
 
 
 def test_arrays_cannot_be_changed():

@@ -14,7 +14,6 @@ from hierbench.hierarchy.class_names import class_indices
 from hierbench.metrics import Evidence, compute_metrics, functions, known_metrics
 from hierbench.metrics.calibration import as_probabilities
 from hierbench.metrics.level_metrics import lifted_predictions
-from hierbench.utils.errors import UserError
 
 TREE = Hierarchy.from_paths(
     {
@@ -144,68 +143,9 @@ def test_whole_numbers_are_indices_in_columns_of_any_type():
     assert class_indices(np.array([["0"], [2]], dtype=object), tree, "y").tolist() == [[2], [0]]  # no column of numbers
 
 
-MISTAKES = {
-    "y_score: column 'lino' is not a class of the tree; did you mean 'lion'": lambda: metrics.hops_score(
-        [0], pd.DataFrame([[1.0] * 5], columns=["cat", "lino", "dog", "car", "bus"]), TREE
-    ),
-    "y_score: class 'bus' has no column": lambda: metrics.hops_score(
-        [0], pd.DataFrame([[1.0] * 4], columns=["cat", "lion", "dog", "car"]), TREE
-    ),
-    "y_score: class 'cat' has two columns": lambda: metrics.hops_score(
-        [0], pd.DataFrame([[1.0] * 6], columns=[*CLASSES, "cat"]), TREE
-    ),
-    "no examples": lambda: metrics.hf1_score([], [], TREE),
-    "y_true has 2 examples, y_pred 1": lambda: metrics.hf1_score([0, 1], [0], TREE),
-    "y_pred must have one class per example": lambda: metrics.top1_score([0], [[0.1, 0.9]], TREE),
-    "y_true: 'lino' in row 1 is not a class of the tree; did you mean 'lion'": lambda: metrics.hf1_score(
-        ["cat", "lino"], ["cat", "lion"], TREE
-    ),
-    "y_pred: 5 in row 0 is out of range": lambda: metrics.mistake_severity([0], [5], TREE),
-    "average must be": lambda: metrics.hf1_score([0], [0], TREE, average="weighted"),
-    "the tree has 5 classes": lambda: metrics.hierdist_at_k_loss([0], [[1, 2, 3, 4, 5]], TREE, k=6),
-    "the tree has levels 1 to 3": lambda: metrics.level_accuracy_score([0], [0], TREE, level=4),
-    "y_score must be": lambda: metrics.hops_score([0], [[1.0, 2.0]], TREE),
-    "y_score 2": lambda: metrics.hops_score([0], [[1.0] * 5] * 2, TREE),
-    "a score is NaN": lambda: metrics.hierdist_at_k_loss([0], [[math.nan] * 5], TREE, k=1),
-    "labels must name each": lambda: metrics.hops_score([0], [[1.0] * 5], TREE, labels=["cat"] * 5),
-    "rule must be": lambda: metrics.haurc_loss([0], [[1.0] * 5], TREE, rule="other"),
-    "y_levels must be integers": lambda: metrics.tree_inconsistency_loss([0], [["animal"] * 3], TREE),
-    "not a node of its level": lambda: metrics.full_path_accuracy_score([0], [[7, 0, 0]], TREE),
-}
-
-
-@pytest.mark.parametrize("problem", MISTAKES)
-def test_a_mistake_is_a_value_error_that_names_it(problem):
-    with pytest.raises(ValueError) as error:
-        MISTAKES[problem]()
-    assert problem in str(error.value) and "\n" not in str(error.value)
-
-
 def test_every_example_in_a_docstring_runs():
     failed, tried = doctest.testmod(functions)
     assert not failed and tried >= len(public_functions())
     for function, _, _ in FUNCTIONS.values():
         text = inspect.getdoc(getattr(metrics, function))
         assert "Example:" in text and ("Source" in text or "source" in text or function == "top1_score")
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        (np.array(["2020-01-01"], dtype="datetime64[D]"), "2020-01-01 is not a class index: neither whole numbers"),
-        (np.array([1], dtype="timedelta64[s]"), "neither whole numbers nor names but timedelta64"),
-        (np.array([1 + 2j]), "neither whole numbers nor names but complex128"),
-        (np.array([True]), "True is not a class index"),
-        (np.array([], dtype=bool), "neither whole numbers nor names but bool"),
-        ([float("inf")], "inf is not a class index"),
-        ([1.0, float("nan")], "nan is not a class index"),
-        ([1e300], "1e\\+300 in row 0 is out of range"),
-        (np.array([2**64 - 1], dtype=np.uint64), "18446744073709551615 in row 0 is out of range"),
-        ([10**30], "is out of range"),
-        ([None], "is not a class of the tree"),
-    ],
-    ids=range(11),
-)
-def test_unknown_classes_are_one_line(values, said):
-    with pytest.raises(UserError, match=said):
-        class_indices(values, Hierarchy.load("shapes"), "labels")

@@ -1,4 +1,3 @@
-import pickle
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,7 +6,6 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
-from torchvision import models
 
 from hierbench.config.sections import Model
 from hierbench.models.libraries.lookup import build_backbone
@@ -60,44 +58,6 @@ def test_position_embeddings_are_resized_by_the_library(tmp_path, whole):
     assert torch.equal(state["blocks.0.attn.qkv.weight"], whole["blocks.0.attn.qkv.weight"])
 
 
-class Harmful:
-    def __reduce__(self):
-        return print, ("harm",)
-
-
-def truncated(path, state, save):
-    save(state, path)
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
-@pytest.mark.parametrize(
-    ("name", "write", "message"),
-    [
-        ("w.pth", lambda path, state: path.write_bytes(pickle.dumps(Harmful())), "is not a file of weights only"),
-        ("w.pth", lambda path, state: torch.save({"a": Harmful()}, path), "is not a file of weights only"),
-        ("w.pth", lambda path, state: truncated(path, state, torch.save), "is not a file of weights only"),
-        ("w.safetensors", lambda path, state: truncated(path, state, save_file), "is not a file of weights only"),
-        ("w.safetensors", lambda path, state: torch.save(state, path), "is not a file of weights only"),
-        ("w.pth", lambda path, state: torch.save([1], path), "it holds a list"),
-        ("w.pth", lambda path, state: path.write_text("<html>not found</html>"), "is not a file of weights only"),
-        ("w.pth", lambda path, state: torch.save({"state_dict": [1]}, path), "state_dict is not a tensor of numbers"),
-        ("w.pth", lambda path, state: torch.save({"a": 1}, path), "a is not a tensor of numbers"),
-        ("w.pth", lambda path, state: torch.save(state | {"extra": torch.zeros(1)}, path), "has an unexpected extra"),
-        ("w.pth", lambda path, state: torch.save({k: state[k] for k in list(state)[:9]}, path), "lacks blocks"),
-        (
-            "w.pth",
-            lambda path, state: torch.save(models.squeezenet1_1().state_dict(), path),
-            "not weights of timm:test_vit",
-        ),
-    ],
-)
-def test_weights_of_another_network(tmp_path, whole, capsys, name, write, message):
-    write(tmp_path / name, whole)
-    with pytest.raises(UserError, match=message) as error:
-        load_weights(build_backbone(VIT), VIT, tmp_path / name)
-    assert "\n" not in str(error.value) and "harm" not in capsys.readouterr().out
-
-
 def test_one_of_the_project_s_own_backbones_takes_a_file(tmp_path):
     model = Model(backbone="wrn10-1", weights="file")
     state = build_backbone(model).layers.state_dict()
@@ -105,8 +65,6 @@ def test_one_of_the_project_s_own_backbones_takes_a_file(tmp_path):
     assert all(torch.equal(value, state[key]) for key, value in loaded(model, tmp_path / "w.pth").items())
     with pytest.raises(UserError, match="not weights of wrn16-1"):
         loaded(Model(backbone="wrn16-1", weights="file"), tmp_path / "w.pth")
-    with pytest.raises(UserError, match="give the file with --weights FILE"):
-        find_weights(model, tmp_path)
 
 
 @pytest.fixture
@@ -137,9 +95,7 @@ def test_weights_of_timm_are_those_of_its_libraries_cache(hub, tmp_path, whole):
     """Files in the cache are used, and nothing is downloaded if HF_HUB_OFFLINE is set."""
     model = Model(backbone="timm:test_vit", weights="default")
     assert find_weights(model, tmp_path) is None
-    with pytest.raises(
-        UserError, match=r"the weights of timm:test_vit from timm/test_vit.r160_in1k .*; give your copy"
-    ):
+    with pytest.raises(UserError, match=r"from timm/test_vit.r160_in1k .*give your copy"):
         download_weights(model, tmp_path)
     folder = hub / "models--timm--test_vit.r160_in1k"
     (folder / "snapshots/abc").mkdir(parents=True)

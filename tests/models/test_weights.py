@@ -5,7 +5,7 @@ import torch
 
 from hierbench.config.sections import Model
 from hierbench.models import build_backbone
-from hierbench.models.weights import KNOWN, find_weights, load_weights
+from hierbench.models.weights import KNOWN, load_weights
 from hierbench.utils.errors import UserError
 
 
@@ -85,9 +85,3 @@ def test_the_other_file_is_not_taken(tmp_path, drawn, states):
     for name, other in (("pass", "imagenet1k-v1"), ("imagenet1k-v1", "pass")):
         with pytest.raises(UserError, match=f"not {KNOWN[name].title}"):
             load_weights(drawn, resnet50_from(name), saved(tmp_path / "w.pth", states[other]))
-
-
-def test_a_given_file_must_exist(tmp_path):
-    with pytest.raises(UserError, match="--weights: no file"):
-        find_weights(resnet50_from("pass"), tmp_path, tmp_path / "nowhere.pth")
-    assert find_weights(resnet50_from("pass"), tmp_path) is None

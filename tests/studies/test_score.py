@@ -1,7 +1,6 @@
 """Predictions made elsewhere: every format gives the same metrics, and every mistake in them is one clear line."""
 
 import json
-import pickle
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ from hierbench.metrics.sums import contributions
 from hierbench.studies.scoring.predictions import read_predictions
 from hierbench.studies.scoring.score_report import Report
 from hierbench.studies.scoring.scores import rank, score
-from hierbench.utils.errors import UserError
 
 PATHS = {
     "oak": ("plant", "tree", "oak"),
@@ -154,97 +152,8 @@ def test_the_bootstrap_without_mistakes_has_no_severity(tree):
     assert np.isnan(found["mistake_severity"]).all() and found["top1"] == (100.0, 100.0)
 
 
-def _npz(**arrays):
-    return lambda path: np.savez(path, **arrays)
-
-
-def _csv(text):
-    return lambda path: path.write_text(text)
-
-
-def _half(path):
-    np.savez(path, scores=OK, targets=[0, 1, 2])
-    path.write_bytes(path.read_bytes()[:300])
-
-
-OK = np.zeros((3, 6), dtype=np.float32)
 HEAD = "filename,oak,elm,fern,wren,robin,cod\n"
 ROW = "a,1,2,3,4,5,6\n"
-BAD = {
-    "nan": ("a.npz", _npz(scores=np.where(np.eye(3, 6) > 0, np.nan, 0), targets=[0, 1, 2]), ["NaN", "row 0"]),
-    "out of range": ("a.npz", _npz(scores=OK, targets=[0, 6, 1]), ["targets: 6 in row 1", "0 to 5"]),
-    "negative": ("a.npz", _npz(predictions=OK, label_ids=[0, -100, 1]), ["-100 in row 1"]),
-    "fractions": ("a.npz", _npz(scores=OK, targets=[0, 0.5, 1]), ["0.5 is not a class index"]),
-    "too few columns": ("a.npz", _npz(scores=OK[:, :5], targets=[0, 1, 2]), ["3 x 5", "6 classes"]),
-    "other lengths": ("a.npz", _npz(scores=OK, targets=[0, 1]), ["targets must be [3]"]),
-    "objects": ("a.npz", _npz(scores=np.array([{}], dtype=object)), ["pickle", "never read"]),
-    "no scores": ("a.npz", _npz(targets=[0, 1]), ["no array of scores", "targets"]),
-    "two scores": ("a.npz", _npz(scores=OK, logits=OK), ["two arrays of scores"]),
-    "text scores": ("a.npz", _npz(scores=np.full((3, 6), "x")), ["not real numbers"]),
-    "empty": ("a.npz", _npz(scores=OK[:0]), ["no predictions"]),
-    "labels too high": ("a.npz", _npz(predictions=[0, 6], targets=[0, 1]), ["classes", "6 in row 1"]),
-    "probabilities of one class": ("a.npz", _npz(scores=[0.5, 0.2], targets=[0, 1]), ["scores are 2, not N x 6"]),
-    "twice": ("a.npz", _npz(index=[[0, 0]], targets=[0]), ["ranks a class twice"]),
-    "pickle": ("a.pkl", lambda path: path.write_bytes(pickle.dumps([1])), ["pickles", "never read"]),
-    "no zip": ("a.npz", _csv("nothing"), ["not a complete .npz"]),
-    "half a zip": ("a.npz", _half, ["not a complete .npz"]),
-    "an ending": ("a.xlsx", _csv("nothing"), [".xlsx", ".parquet"]),
-    "case": ("a.csv", _csv(HEAD.replace("elm", "Elm") + ROW), ["'elm'", "'Elm' differs in case"]),
-    "missing class": ("a.csv", _csv("id,oak,fern,wren,robin,cod\na,1,2,3,4,5\n"), ["1 of 6 classes: 'elm'"]),
-    "extra column": ("a.csv", _csv(HEAD.replace("\n", ",yew\n") + "a,1,2,3,4,5,6,7\n"), ["'yew' is not a class"]),
-    "target in another case": (
-        "a.csv",
-        _csv(HEAD.replace("\n", ",target\n") + "a,1,2,3,4,5,6,Oak\n"),
-        ["'Oak' in row 0", "mean 'oak'"],
-    ),
-    "a word": ("a.csv", _csv(HEAD + "a,1,2,3,x,5,6\n"), ["'x' in column 'wren', row 0 is not a number"]),
-    "a gap": ("a.csv", _csv("id,prob_0,prob_2\na,1,2\n"), ["prob_0, prob_1, ... are not all there"]),
-    "too few": ("a.csv", _csv("id,prob_0,prob_1\na,1,2\n"), ["2 columns", "6 classes", "--include-index"]),
-    "top 1 without class": ("a.csv", _csv("filename,prob\na,0.9\n"), ["1 columns", "--include-index"]),
-    "sorted": (
-        "a.csv",
-        _csv("id,p_0,p_1,p_2,p_3,p_4,p_5\na,6,5,4,3,2,1\nb,6,5,4,3,2,1\n"),
-        ["sorted in every row"],
-    ),
-    "a typo in split": ("a.csv", _csv("split," + HEAD + "tset," + ROW), ["'tset'", "'test'"]),
-    "no rows": ("a.csv", _csv(HEAD), ["no rows"]),
-    "nothing": ("a.csv", _csv(""), ["a.csv"]),
-    "ragged": ("a.csv", _csv(HEAD + "a,1,2,3,4,5,6,7,8\n" + ROW), ["more cells than the header"]),
-    "no parquet": ("a.parquet", _csv("PAR1"), ["not a complete .parquet"]),
-    "no json": ("a.json", _csv('{"a": 1}'), ["no table"]),
-    "deep json": ("a.json", _csv("[" * 100_000), ["nested too deeply"]),
-    "lists of two lengths": ("a.csv", _csv('id,prob,index\na,"[1 2]","[0 1]"\nb,[1],[0]\n'), ["1 to 2 entries"]),
-    "a directory": ("a.npz", lambda path: path.mkdir(), ["cannot be read"]),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_is_one_clear_line(tmp_path, tree, case):
-    name, write, parts = BAD[case]
-    write(tmp_path / name)
-    with pytest.raises(UserError) as error:
-        rank(read_predictions(tmp_path / name, tree), tree)
-    assert all(part in str(error.value) for part in parts), str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("descr", "shape", "said"),
-    [
-        ("<f4", (1 << 40, 6), "not a complete .npz file"),
-        ("<U0", (1 << 40,), "holds no numbers and no text"),  # as names of examples it takes no room in the file
-    ],
-)
-def test_a_header_that_promises_more_than_the_file_has_is_refused(tmp_path, tree, descr, shape, said):
-    import io
-    import zipfile
-
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("scores.npy", header.getvalue() + b"\0" * 100 * (descr == "<f4"))
-    with pytest.raises(UserError, match=said):
-        read_predictions(tmp_path / "a.npz", tree)
 
 
 def test_only_the_test_rows_of_a_split_column_are_read(tmp_path, tree):

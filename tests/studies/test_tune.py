@@ -14,7 +14,7 @@ from hierbench.execution.scheduler import run_plan
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from hierbench.studies.tuning.search import Search, Space, Target, TrialRecord, search_space
+from hierbench.studies.tuning.search import Search, Space, Target, search_space
 from hierbench.studies.tuning.tuning_study import winner
 from hierbench.utils.errors import UserError
 from tests.support.run_files import history_of, metrics_of
@@ -54,27 +54,6 @@ def test_the_space_comes_from_the_methods_params():
     assert space.ranges == {"alpha": (0.3, 0.6), "gamma": (1.0, 5.0)}
     assert search_space(load_recipe("shapes"), find_method("ce")) is None
     assert search_space(load_recipe("shapes"), find_method("hafeature")) is None  # a switch is not tuned
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("tune.grid.haframe.beta=[1]", "haframe tunes alpha, gamma"),
-        ("tune.grid.haframe.alpha=[]", "is empty"),
-        ("tune.grid.haframe.alpha=[2.0]", "hyperparameters of haframe: alpha"),
-        (
-            "tune.grid.haframe.lr.clasifier=[0.1]",
-            "haframe tunes alpha, gamma, lr.backbone, lr.transform, lr.classifier",
-        ),
-        ("tune.grid.haframe.lr=[0.1]", "haframe tunes alpha, gamma, lr.backbone, lr.transform, lr.classifier"),
-        ("tune.grid.haframe.lr.classifier=[0.1,0]", "a learning rate must be positive, not 0"),
-        ("tune.grid.all.lr.classifier=[]", "tune.grid.all.lr.classifier is empty"),
-        ("tune.grid.all.gamma=[1]", "all methods share only lr.backbone, lr.transform, lr.classifier"),
-    ],
-)
-def test_a_grid_that_does_not_fit(override, message):
-    with pytest.raises(UserError, match=message):
-        search_space(load_recipe("shapes", [override]), find_method("haframe"))
 
 
 def test_learning_rates_are_searched_where_the_recipe_has_points():
@@ -150,13 +129,6 @@ def test_the_winner_and_how_sure_it_is():
     assert best.mean == pytest.approx(2.3) and best.runner_up_mean == pytest.approx(2.5)
     assert best.ci95 == pytest.approx(12.706204736 * 0.1414213562 / 2**0.5) and not best.separated
     assert (best.trials, best.runs, best.budget) == (4, 2, "4 x 2")
-
-
-def test_an_invalid_storage(tmp_path):
-    with pytest.raises(UserError, match="--storage nonsense"):
-        TrialRecord("nonsense", "s", tmp_path)
-    with pytest.raises(UserError, match="--storage sqlite"):
-        TrialRecord(f"sqlite:///{tmp_path}/no/such/folder/x.db", "s", tmp_path)
 
 
 @pytest.fixture
