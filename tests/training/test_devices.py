@@ -29,7 +29,6 @@ from hierbench.training.memory import batch_shapes, count_micro_batches, is_out_
 from hierbench.training.results import environment
 from hierbench.training.step import Step, make_optimizer
 from hierbench.training.trainer import load_checkpoint
-from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json
 from tests.support.run_files import history_of, predictions_of
 
@@ -290,16 +289,8 @@ def test_how_a_batch_is_divided():
     assert count_micro_batches(64, 0, 1) == 1
     assert count_micro_batches(64, 64, 1) == 1 and count_micro_batches(64, 100, 1) == 1
     assert count_micro_batches(64, 16, 2) == 4
-    for batch, micro, sizes in ((64, 22, [22, 22, 20]), (10, 4, [4, 4, 2]), (9, 7, [5, 4]), (9, 2, None)):
-        if sizes is None:
-            with pytest.raises(UserError):
-                count_micro_batches(batch, micro, 1)
-        else:
-            assert [len(part) for part in torch.arange(batch).chunk(count_micro_batches(batch, micro, 1))] == sizes
-    with pytest.raises(UserError, match="micro_batch = 1 leaves 1 image"):
-        count_micro_batches(64, 1, 1)
-    with pytest.raises(UserError, match="cannot be shared by 2"):
-        count_micro_batches(64, 22, 2)
+    for batch, micro, sizes in ((64, 22, [22, 22, 20]), (10, 4, [4, 4, 2]), (9, 7, [5, 4])):
+        assert [len(part) for part in torch.arange(batch).chunk(count_micro_batches(batch, micro, 1))] == sizes
 
 
 class Heavy(nn.Module):
@@ -343,9 +334,6 @@ def test_auto_precision_is_that_of_the_processor(monkeypatch):
     assert resolve_precision("auto", "mps") == "float32"
     assert resolve_precision("bfloat16", "cpu") == "bfloat16"
     assert resolve_precision("auto", "cuda", frozen=True) == "float32"
-    for device, frozen, why in (("cpu", True, "cached features of a frozen network"), ("mps", False, "not for mps")):
-        with pytest.raises(UserError, match=why):
-            resolve_precision("bfloat16", device, frozen=frozen)
 
 
 def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_dir, tmp_path, monkeypatch):
@@ -487,22 +475,16 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
         (0, "cpu", {}, (1, 8)),
         (20, "cpu", {"devices": 2}, (4, 1)),
         (1, "cpu", {"devices": 2}, (1, 4)),
-        (1, "cpu", {"devices": 9}, "--devices 9: this machine has 8 cores"),
         (20, "cuda", {}, (4, None)),
         (20, "cuda", {"devices": 2}, (2, None)),
         (20, "cuda", {"jobs_per_gpu": 3}, (12, None)),
         (2, "cuda", {"jobs_per_gpu": 3}, (2, None)),
-        (20, "cuda", {"devices": 5}, "--devices 5: this machine has 4 of cuda"),
     ],
 )
 def test_jobs_side_by_side(monkeypatch, num_training, device, more, found):
     monkeypatch.setattr("hierbench.execution.resources.num_cores", lambda: 8)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    if isinstance(found, tuple):
-        assert side_by_side(num_training, device, **more) == found
-        return
-    with pytest.raises(UserError, match=found):
-        side_by_side(num_training, device, **more)
+    assert side_by_side(num_training, device, **more) == found
 
 
 def test_workers_take_turns_over_gpus(monkeypatch, tmp_path):

@@ -9,7 +9,6 @@ from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
 from hierbench.training.step import group_layers, learning_rate, make_optimizer, set_rates
-from hierbench.utils.errors import UserError
 
 TREE = Hierarchy.from_paths({name: (name[0], name) for name in ("a1", "a2", "b1")})
 QUICK = ["train.epochs=3", "train.batch_size=96", "model.backbone=wrn10-1-s4", "train.lr.type-I.backbone=0.02"]
@@ -75,17 +74,3 @@ def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
         assert {rate[id(p)] for p in layer} == {how.lr.backbone * 0.5**away}
     assert rate[id(model.features.reduce.weight)] == how.lr.backbone
     assert rate[id(model.method.classifier.weight)] == how.lr.classifier
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("train.momentum=0.5 train.optimizer=adamw", "momentum is for sgd"),
-        ("train.warmup_epochs=10", "warmup_epochs = 10 must be less than epochs = 10"),
-        ("train.optimizer=adam", "train.optimizer = 'adam'"),
-        ("train.layer_decay=0", "train.layer_decay = 0"),
-    ],
-)
-def test_contradicting_settings(override, message):
-    with pytest.raises(UserError, match=message):
-        load_recipe("shapes", override.split())
