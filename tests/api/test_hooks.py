@@ -126,27 +126,6 @@ class Grouped(Method):
         return self.given(self)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (lambda m: {"backbone": [m.one]}, "no group can be called backbone"),
-        (lambda m: {"transform": [m.one]}, "no group can be called transform"),
-        (lambda m: {"a": [m.one], "b": [m.one]}, "parameter one is in group a and b"),
-        (lambda m: {"a": [m.one, m.one]}, "parameter one is in group a twice"),
-        (lambda m: {"a": [torch.nn.Parameter(torch.zeros(1))]}, "group a has an element that is not its parameter"),
-        (lambda m: {"a": [torch.zeros(1)]}, "group a has an element that is not its parameter"),
-        (lambda m: {"a b": [m.one]}, "a group's name is letters, digits, _ and -, got 'a b'"),
-        (lambda m: {3: [m.one]}, "got 3"),
-        (lambda m: [m.one], "parameter_groups must return a dict"),
-    ],
-)
-def test_invalid_parameter_groups(given, message, monkeypatch):
-    monkeypatch.setattr(Grouped, "given", staticmethod(given))
-    with pytest.raises(UserError, match=r"^method grouped: ") as error:
-        trainable_groups(Grouped(TREE, 4))
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
 def test_unnamed_parameters_belong_to_the_classifier(monkeypatch):
     monkeypatch.setattr(Grouped, "given", staticmethod(lambda m: {"a": iter([m.two, m.fixed])}))
     method = Grouped(TREE, 4)
@@ -169,12 +148,6 @@ def test_level_predictions_take_the_lower_of_equals():
     scores[-1][1, 4] = scores[-1][1, 2] = 1.0
     assert level_predictions(method, scores).tolist() == [[0] * TREE.num_levels, [0] * (TREE.num_levels - 1) + [2]]
     assert level_predictions(method, None) is None
-    for wrong in (scores[:-1], scores[::-1], [], torch.zeros(2, 3), [*scores[:-1], scores[-1][:1]]):
-        with pytest.raises(UserError, match="level_scores must return a list"):
-            level_predictions(method, wrong)
-    scores[0][0, 0] = torch.nan
-    with pytest.raises(UserError, match="method levels: level_scores: "):
-        level_predictions(method, scores)
 
 
 class Twice(PostHoc):

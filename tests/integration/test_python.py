@@ -1,6 +1,5 @@
 """`hierbench.run`, `board`, `score` and their results; docs/python.md runs as one script."""
 
-import os
 import re
 import runpy
 import shutil
@@ -223,57 +222,3 @@ def test_scores_of_a_dataset_become_a_row(trained, data_dir, tmp_path, shapes):
         report.runs, key=board["elsewhere"].runs.index
     )
     assert board.compare("ce", "crm") and isinstance(board.plot("tradeoff"), Figure)  # of the rows that are runs
-
-
-ONES = np.ones((1, 100))
-MISTAKES = {
-    "unknown method 'cee'; did you mean 'ce'": lambda: hierbench.run("cee", "shapes"),
-    "unknown recipe": lambda: hierbench.run("ce", "shape"),
-    "seeds must be at least 1": lambda: hierbench.run("ce", "shapes", seeds=0),
-    "seeds is a whole number, got [0, 1]": lambda: hierbench.run("ce", "shapes", seeds=[0, 1]),
-    "unknown device 'gpu'": lambda: hierbench.run("ce", "shapes", device="gpu"),
-    "train.epoch": lambda: hierbench.run("ce", "shapes", set={"train.epoch": 3}),
-    "is not a number, text": lambda: hierbench.run("ce", "shapes", set={"train.epochs": object()}),
-    "unknown metric": lambda: hierbench.run("ce", "shapes", metrics="hf"),
-    "unknown type 'III'": lambda: hierbench.run("ce", "shapes", types="III"),
-    "protocol": lambda: hierbench.run("ce", "shapes", protocol="ours"),
-    "a method is a name": lambda: hierbench.run([1], "shapes"),
-    "no runs of shapes": lambda: hierbench.board("shapes", runs="nowhere"),
-    "give either a dataset, whose leaderboard gets a row, or a tree": lambda: hierbench.score([[1.0]], [0]),
-    "scores are 1 x 3": lambda: hierbench.score([[1.0, 2.0, 3.0]], [0], "cifar100"),
-    "scores must be [N, 100]": lambda: hierbench.score([1.0, 2.0], [0, 1], "cifar100"),
-    "'pears' in row 0 is not a class": lambda: hierbench.score(np.ones((1, 100)), ["pears"], "cifar100"),
-    "targets of a file": lambda: hierbench.score("some.npz", [0], "cifar100"),
-    "resamples must be at least 0, got -1": lambda: hierbench.score(ONES, [0], "cifar100", resamples=-1),
-    "resamples must be 0, or from 100 to 1,000,000, got 1": lambda: hierbench.score(ONES, [0], "cifar100", resamples=1),
-    "seed must be at least 0, got -1": lambda: hierbench.score(ONES, [0], "cifar100", seed=-1),
-    "seed is a whole number, got 0.5": lambda: hierbench.score(ONES, [0], "cifar100", seed=0.5),
-    "scores: column 'c0' is not a class": lambda: hierbench.score(
-        pd.DataFrame(ONES).add_prefix("c"), [0], "cifar100", resamples=0
-    ),
-    "tree none.csv: No such file": lambda: hierbench.score(ONES, [0], "none.csv"),
-    "metrics hf_macro,+ece: put + before all": lambda: hierbench.score(
-        ONES, [0], "cifar100", metrics=["hf_macro", "+ece"]
-    ),
-    "methods names no method": lambda: hierbench.run([], "shapes"),
-    "types names no type": lambda: hierbench.run("ce", "shapes", types=[]),
-    "set is a dict": lambda: hierbench.run("ce", "shapes", set=["train.epochs=1"]),
-    "set: a key is a text": lambda: hierbench.run("ce", "shapes", set={1: 1}),
-    "'train.epochs' = None cannot be given as a setting": lambda: hierbench.run(
-        "ce", "shapes", set={"train": {"epochs": None}}
-    ),
-    "tuned is True, False or a file, got ''": lambda: hierbench.run("ce", "shapes", tuned=""),
-    "unknown source 'papr'; did you mean 'paper'": lambda: hierbench.board("shapes", source="papr"),
-    "hierbench leaderboard --numbers both": lambda: hierbench.board("shapes", source="both"),
-    "unknown protocol 'nonsense'": lambda: hierbench.board("shapes", protocol="nonsense"),
-}
-
-
-@pytest.mark.parametrize("problem", MISTAKES)
-def test_a_mistake_is_a_value_error_of_one_line(problem, tmp_path, monkeypatch, light):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError) as error:
-        MISTAKES[problem]()
-    assert isinstance(error.value, UserError) and problem in str(error.value) and "\n" not in str(error.value)
-    assert not re.match("--", str(error.value))
-    assert os.listdir(tmp_path) == []
