@@ -2,6 +2,7 @@ import gc
 import importlib.util
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -24,11 +25,11 @@ LONGEST = [
     "test_pages",
     "test_commands",
     "test_ray_connection",
-    "test_lists",
+    "test_split_lists",
     "test_paper_datasets",
     "test_tune_command",
     "test_devices",
-    "test_tune",
+    "test_tuning",
     "test_collapse_command",
     "test_again",
     "test_foreign_methods",
@@ -267,3 +268,13 @@ def trained_folder(trained, folder):
     """The same with the runs of `trained`."""
     shutil.copytree(trained, folder / "runs")
     return folder
+
+
+@pytest.fixture
+def little_memory():
+    """Two gigabytes of address space above the current use."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

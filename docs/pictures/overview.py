@@ -1,7 +1,7 @@
 """Writes what the published tables say together into the pages that show it: `uv run python docs/pictures/overview.py`.
 
 The picture, and between the lines `<!-- overview -->` and `<!-- end -->` of a page the rows of `hierbench overview
-leaderboard/published` on networks, claims and agreement. tests/leaderboard/test_overview.py compares.
+leaderboard/published` on networks, claims and agreement. tests/leaderboard/test_overview_table.py compares.
 """
 
 import re

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from hierbench.data.image import UnreadableImageError, decode, decode_pixels, stretched
+from tests.support.crafted import chunk, png
 from tests.tools.bench import photograph
 
 SIZE = (224, 224)
@@ -119,23 +121,9 @@ def test_16_bits_keep_the_high_byte():
     assert (decode_pixels(content).numpy() == (grey >> 8)).all()
     assert (decode_pixels(content).numpy() == torchvision_pixels(content)).all()
     assert (pillow(content) == 255).mean() > 0.9
-    colour = png_of_16_bits(np.random.default_rng(1).integers(0, 1 << 16, (9, 7, 3), dtype=np.uint16))
+    pixels = np.random.default_rng(1).integers(0, 1 << 16, (9, 7, 3), dtype=np.uint16)
+    colour = png(7, 9, b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels), bits=16)
     assert (decode_pixels(colour).numpy() == torchvision_pixels(colour)).all()
-
-
-def png_of_16_bits(pixels):
-    """A PNG of 16-bit colours [H, W, 3], which Pillow does not write."""
-    import struct
-    import zlib
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    height, width, _ = pixels.shape
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
-    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def test_the_orientation_in_exif_data_is_ignored():
@@ -146,3 +134,23 @@ def test_the_orientation_in_exif_data_is_ignored():
     turned, plain = saved(noise, exif=exif), saved(noise)
     assert b"Exif" in turned and (decode_pixels(turned).numpy() == decode_pixels(plain).numpy()).all()
     assert decode_pixels(turned).shape == (3, 40, 50)
+
+
+def tiff():
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(buffer, "TIFF")
+    return buffer.getvalue()
+
+
+IMAGES = {f"side {side}": png(side, side, bytes(100)) for side in (9500, 12_000, 30_000, 0x7FFFFFFF)} | {
+    "text bomb": png(4, 4, bytes(100), more=chunk(b"zTXt", b"k\0\0" + zlib.compress(b"a" * (100 << 20), 9))),
+    # Read by a program from outside, or by a format that is not asked for.
+    "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n",
+    "TIFF": tiff(),
+}
+
+
+@pytest.mark.parametrize("case", IMAGES)
+def test_a_file_that_is_not_an_image(little_memory, case):
+    with pytest.raises(UnreadableImageError, match=r"image x cannot be read \(.+\)"):
+        decode(IMAGES[case], "x", (4, 4))

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -26,6 +24,7 @@ from tests.support.birds import (
     write_file,
     write_second_file,
 )
+from tests.support.crafted import png
 
 
 def remove(path):
@@ -231,13 +230,6 @@ def tiny_imagenet(change=lambda name, content: content, end=None):
     return call
 
 
-# The header of a PNG of 9,400 x 9,400 pixels, and none of them: decoding it would be another error.
-HUGE = b"\x89PNG\r\n\x1a\n" + b"".join(
-    struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-    for kind, data in ((b"IHDR", struct.pack(">IIBBBBB", 9400, 9400, 8, 2, 0, 0, 0)), (b"IDAT", b""))
-)
-
-
 def spoil(num, change):
     return lambda folder: [change(path) for path in sorted(folder.rglob("*.png"))[:num]]
 
@@ -249,7 +241,7 @@ PICTURES = [  # of CIFAR-100
     (lambda folder: next((folder / "test/apple").iterdir()).write_bytes(b"x"), "cannot be read"),
     (spoil(20, lambda path: path.write_bytes(b"x")), "20 images cannot be read"),
     (spoil(2, lambda path: Image.new("RGB", (64, 64)).save(path)), "has 64x64 pixels, not"),
-    (spoil(1, lambda path: path.write_bytes(HUGE)), "has 9400x9400 pixels, not 32x32"),
+    (spoil(1, lambda path: path.write_bytes(png(9400, 9400, b""))), "has 9400x9400 pixels, not 32x32"),
 ]
 
 

@@ -92,7 +92,7 @@ def test_the_readme_is_short_and_its_rows_are_published():
             cells = [cell.replace("**", "").strip() for cell in line.split("|")]
             published[cells[2].rstrip(" *")] = cells[3:8]
     _, _, below = text.partition("## On photographs")  # above it is the first command's table
-    below = below.partition("<!-- end -->")[2]  # test_overview.py has what is before
+    below = below.partition("<!-- end -->")[2]  # test_overview_table.py has what is before
     lines = [line for line in below.splitlines() if line.startswith("|") and " +/- " in line]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert len(rows) >= 5 and all(published[name] == values for name, *values in rows)

@@ -94,7 +94,7 @@ def test_levels_of_looks_at_seeds():
 
 
 def test_power_and_costs_of_seeds():
-    """The exact power of a fixed number; the design is simulated in test_separation.py."""
+    """The exact power of a fixed number; the design is simulated in test_group_sequential.py."""
     page, half, large = flat(SEEDS), plan(Effect(0.5, (1.0,))), plan(Effect(2.0, (1.0,)))
     assert f"{100 * half.reached:.1f}% with {half.seeds} seeds for a difference of half a standard" in page
     fewer = f"4 seeds give {100 * float(compute_power(large.effect, 4)):.1f}%"

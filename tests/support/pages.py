@@ -124,7 +124,7 @@ class Pages:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shapes, "PER_CLASS", {"train": 4, "val": 2, "test": 8})
             patch.setattr(recipe, "_read_recipe", text_of)
-            patch.setattr(pictures, "draw_all", lambda *_: [])  # several at each publication; drawn in test_publish.py
+            patch.setattr(pictures, "draw_all", lambda *_: [])  # many; drawn in test_publication.py
             patch.setenv("HIERBENCH_CACHE_DIR", str(folder / ".cache"))
             patch.setenv("MPLBACKEND", "agg")
             patch.setitem(style.STYLE, "savefig.dpi", 50)

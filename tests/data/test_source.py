@@ -1,31 +1,27 @@
-"""Archives and arrays made to harm: refused in one line, in bounded time and memory, and nothing written elsewhere."""
+"""Archives and pickles made to harm: refused in one line, in bounded time and memory, and nothing written elsewhere."""
 
 import gzip
 import io
 import os
 import pickle
-import resource
 import signal
 import struct
 import tarfile
 import zipfile
-import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from hierbench.data.datasets.fgvc import load_image
 from hierbench.data.datasets.image_finder import Locator
-from hierbench.data.image import UnreadableImageError, decode
+from hierbench.data.image import UnreadableImageError
 from hierbench.data.prepare import prepare
 from hierbench.data.source import unpack
 from hierbench.utils.archives import DAMAGED, zip_member
-from hierbench.utils.arrays import load_array, load_arrays, map_array
 from hierbench.utils.errors import UserError
+from tests.support.crafted import Marker
 
 SIZE = (4, 4)
 
@@ -42,26 +38,6 @@ def in_time():
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-
-
-@pytest.fixture
-def little_memory():
-    """Two gigabytes of address space above the current use."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-
-
-class Marker:
-    """A pickle that makes a folder."""
-
-    def __init__(self, place="harm"):
-        self.place = place
-
-    def __reduce__(self):
-        return os.mkdir, (self.place,)
 
 
 def header(name, size=0, kind=tarfile.REGTYPE, link="", attributes=None):
@@ -309,103 +285,3 @@ def test_a_file_that_is_not_a_cifar_file(tmp_path, miniatures, little_memory, co
     (source / "cifar-100-python/train").write_bytes(content)
     with pytest.raises(UserError, match=r"train.* (is truncated or damaged|holds a|refers to|has |do not fit)"):
         prepare("cifar100", tmp_path / "data", source)
-
-
-# Arrays
-
-
-def npy(descr="'<i8'", shape="(2,)", content=b"\0" * 16, extra=""):
-    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, {extra}}}\n".encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + content
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        npy(shape="(10**15,)"),
-        npy(shape="(1000000000000000,)"),
-        npy(shape="(1099511627776, 1099511627776)"),
-        npy(shape="(-2, -1)"),
-        npy(shape="(2, 2)"),
-        npy(shape="(" * 3000 + ")" * 3000),
-        npy(shape="'x'"),
-        npy(descr="'|O'"),
-        npy(descr="'|V8'"),
-        npy(descr="'|S8'"),
-        npy(descr="[('a', '<i8')]"),
-        npy(descr="'<m8'"),
-        npy(extra="'more': 1"),
-        npy(shape="__import__('os').mkdir('harm')"),
-        b"",
-        b"\x93NUMPY\x09\x00",
-        pickle.dumps(Marker()),
-    ],
-    ids=range(17),
-)
-def test_arrays_shorter_than_their_header(tmp_path, little_memory, monkeypatch, content):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "given.npy").write_bytes(content)
-    with zipfile.ZipFile(tmp_path / "given.npz", "w") as file:
-        file.writestr("scores.npy", content)
-    for read in (load_array, map_array):
-        with pytest.raises(ValueError):
-            read(tmp_path / "given.npy")
-    with pytest.raises(ValueError):
-        load_arrays(tmp_path / "given.npz", "scores")
-    assert not (tmp_path / "harm").exists()
-
-
-def test_arrays_come_as_they_were_written(tmp_path):
-    arrays = [np.arange(6).reshape(2, 3), np.asfortranarray(np.eye(3, 2, dtype=np.float32)), np.array(1)]
-    np.savez(tmp_path / "given.npz", *arrays)
-    for number, array in enumerate(arrays):
-        np.save(tmp_path / "given.npy", array)
-        read = [load_array(tmp_path / "given.npy"), *load_arrays(tmp_path / "given.npz", f"arr_{number}")]
-        for found in [*read, map_array(tmp_path / "given.npy")]:
-            assert found.dtype == array.dtype and np.array_equal(found, array)
-        assert all(found.flags.writeable for found in read)
-
-
-def test_an_npz_that_is_compressed_or_damaged(tmp_path):
-    np.savez_compressed(tmp_path / "given.npz", scores=np.zeros(10))
-    with pytest.raises(ValueError, match=r"scores\.npy' is compressed"):
-        load_arrays(tmp_path / "given.npz", "scores")
-    np.savez(tmp_path / "given.npz", scores=np.zeros(10), targets=np.zeros(2))
-    with pytest.raises(ValueError, match="it has no array 'other'"):
-        load_arrays(tmp_path / "given.npz", "scores", "other")
-    (tmp_path / "given.npz").write_bytes((tmp_path / "given.npz").read_bytes()[100:])  # as the fuzzer once found it
-    with pytest.raises(ValueError, match=r"not a complete \.npz|Bad magic"):
-        load_arrays(tmp_path / "given.npz", "scores")
-
-
-# Images
-
-
-def chunk(kind, content):
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
-def png(width, height, more=b""):
-    """A PNG that says it is so large, with nothing in it."""
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + more
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
-
-
-def tiff():
-    buffer = io.BytesIO()
-    Image.new("RGB", SIZE).save(buffer, "TIFF")
-    return buffer.getvalue()
-
-
-IMAGES = {f"side {side}": png(side, side) for side in (9500, 12_000, 30_000, 0x7FFFFFFF)} | {
-    "text bomb": png(4, 4, chunk(b"zTXt", b"k\0\0" + zlib.compress(b"a" * (100 << 20), 9))),
-    # Read by a program from outside, or by a format that is not asked for.
-    "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n",
-    "TIFF": tiff(),
-}
-
-
-@pytest.mark.parametrize("case", IMAGES)
-def test_a_file_that_is_not_an_image(little_memory, case):
-    with pytest.raises(UnreadableImageError, match=r"image x cannot be read \(.+\)"):
-        decode(IMAGES[case], "x", SIZE)

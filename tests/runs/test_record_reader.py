@@ -17,7 +17,7 @@ from hierbench.runs.store import Run, Store
 from hierbench.training.snapshots import load_snapshot, snapshot_file
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import DEEPEST, file_digest, read_json, read_json_object, read_text, write_text
-from tests.data.test_bad_input_archives import Marker
+from tests.support.crafted import Marker
 from tests.support.run_files import history_of
 from tests.support.tamperings import edit, reseal
 

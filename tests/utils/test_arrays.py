@@ -1,0 +1,75 @@
+"""Arrays from files: as they were written, and never more than a file holds, nor code."""
+
+import pickle
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from hierbench.utils.arrays import load_array, load_arrays, map_array
+from tests.support.crafted import Marker
+
+
+def npy(descr="'<i8'", shape="(2,)", content=b"\0" * 16, extra=""):
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, {extra}}}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy(shape="(10**15,)"),
+        npy(shape="(1000000000000000,)"),
+        npy(shape="(1099511627776, 1099511627776)"),
+        npy(shape="(-2, -1)"),
+        npy(shape="(2, 2)"),
+        npy(shape="(" * 3000 + ")" * 3000),
+        npy(shape="'x'"),
+        npy(descr="'|O'"),
+        npy(descr="'|V8'"),
+        npy(descr="'|S8'"),
+        npy(descr="[('a', '<i8')]"),
+        npy(descr="'<m8'"),
+        npy(extra="'more': 1"),
+        npy(shape="__import__('os').mkdir('harm')"),
+        b"",
+        b"\x93NUMPY\x09\x00",
+        pickle.dumps(Marker()),
+    ],
+    ids=range(17),
+)
+def test_arrays_shorter_than_their_header(tmp_path, little_memory, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "given.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "given.npz", "w") as file:
+        file.writestr("scores.npy", content)
+    for read in (load_array, map_array):
+        with pytest.raises(ValueError):
+            read(tmp_path / "given.npy")
+    with pytest.raises(ValueError):
+        load_arrays(tmp_path / "given.npz", "scores")
+    assert not (tmp_path / "harm").exists()
+
+
+def test_arrays_come_as_they_were_written(tmp_path):
+    arrays = [np.arange(6).reshape(2, 3), np.asfortranarray(np.eye(3, 2, dtype=np.float32)), np.array(1)]
+    np.savez(tmp_path / "given.npz", *arrays)
+    for number, array in enumerate(arrays):
+        np.save(tmp_path / "given.npy", array)
+        read = [load_array(tmp_path / "given.npy"), *load_arrays(tmp_path / "given.npz", f"arr_{number}")]
+        for found in [*read, map_array(tmp_path / "given.npy")]:
+            assert found.dtype == array.dtype and np.array_equal(found, array)
+        assert all(found.flags.writeable for found in read)
+
+
+def test_an_npz_that_is_compressed_or_damaged(tmp_path):
+    np.savez_compressed(tmp_path / "given.npz", scores=np.zeros(10))
+    with pytest.raises(ValueError, match=r"scores\.npy' is compressed"):
+        load_arrays(tmp_path / "given.npz", "scores")
+    np.savez(tmp_path / "given.npz", scores=np.zeros(10), targets=np.zeros(2))
+    with pytest.raises(ValueError, match="it has no array 'other'"):
+        load_arrays(tmp_path / "given.npz", "scores", "other")
+    (tmp_path / "given.npz").write_bytes((tmp_path / "given.npz").read_bytes()[100:])  # as the fuzzer once found it
+    with pytest.raises(ValueError, match=r"not a complete \.npz|Bad magic"):
+        load_arrays(tmp_path / "given.npz", "scores")
