@@ -43,8 +43,8 @@ LONGEST = [
 
 def pytest_xdist_auto_num_workers(config):
     """Three processes for the whole suite, which often waits for programs to start; none for a part of it."""
-    whole = not config.option.markexpr and not config.option.keyword and config.args == ["tests"]
-    return 3 if whole else 0
+    is_whole_suite = not config.option.markexpr and not config.option.keyword and config.args == ["tests"]
+    return 3 if is_whole_suite else 0
 
 
 def pytest_configure(config):
@@ -178,8 +178,8 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """What takes long is run on demand: `--thorough`, `-m speed`, `-m soak`, `-m fidelity`; the slowest files begin."""
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
-    asked = {*(config.option.markexpr or "").split(), *(["thorough"] if config.option.thorough else [])}
-    for marker in {"speed", "soak", "fidelity", "thorough"} - asked:
+    requested = {*(config.option.markexpr or "").split(), *(["thorough"] if config.option.thorough else [])}
+    for marker in {"speed", "soak", "fidelity", "thorough"} - requested:
         keep = [item for item in items if item.get_closest_marker(marker) is None]
         config.hook.pytest_deselected(items=[item for item in items if item not in keep])
         items[:] = keep

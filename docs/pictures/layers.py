@@ -21,7 +21,8 @@ WIDTH, HEIGHT, STEP = 900, 34, 40  # pixels: of the picture, of a layer, from on
 def layers() -> list[str]:
     """Return the names of the layers, from the top down, as import-linter checks them."""
     with (ROOT / "pyproject.toml").open("rb") as file:
-        (contract,) = [of for of in tomllib.load(file)["tool"]["importlinter"]["contracts"] if of["type"] == "layers"]
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (contract,) = [contract for contract in contracts if contract["type"] == "layers"]
     names = [name.removeprefix("hierbench.") for name in contract["layers"]]
     return [name for name in names if "." not in name]  # a package within one is a part of it
 
@@ -56,12 +57,12 @@ def draw() -> str:
             f'<text x="50" y="{top + 22}" font-size="15" font-weight="bold" fill="#111111">{name}</text>',
             f'<text x="172" y="{top + 22}" font-size="13" fill="#222222">{escape(role(name))}</text>',
         ]
-    left = 36
-    for color, (what, _) in GROUPS.items():
+    x = 36
+    for color, (group, _) in GROUPS.items():
         top = 12 + STEP * len(names) + 12
-        lines.append(f'<rect x="{left}" y="{top}" width="14" height="14" rx="3" fill="{color}"/>')
-        lines.append(f'<text x="{left + 20}" y="{top + 12}" font-size="12.5" fill="#333333">{what}</text>')
-        left += 44 + round(6.7 * len(what))
+        lines.append(f'<rect x="{x}" y="{top}" width="14" height="14" rx="3" fill="{color}"/>')
+        lines.append(f'<text x="{x + 20}" y="{top + 12}" font-size="12.5" fill="#333333">{group}</text>')
+        x += 44 + round(6.7 * len(group))
     return "\n".join([*lines, "</svg>", ""])
 
 

@@ -73,11 +73,11 @@ BOTH = Mark(style.BLACK, "#e6e6e6", 1.8)
 
 def chain(name: str) -> list[str]:
     """Return a node and those above it, without the root."""
-    found = []
+    names = []
     while name != "root":
-        found.append(name)
+        names.append(name)
         name = ABOVE[name]
-    return found
+    return names
 
 
 def below(name: str) -> list[int]:
@@ -129,8 +129,8 @@ def by_level() -> Figure:
     for axes, image in zip(figure.subplots(1, 2), (0, 2), strict=True):
         chosen = level_nodes(image)
         notes = {name: f"{float(PROBABILITIES[image, below(name)].sum()):.2f}" for name in PLACES}
-        whole = chosen == chain(chosen[-1])[::-1]
-        title = f"image {image + 1}: {', '.join(chosen)}: {'one path' if whole else 'not one path'}"
+        is_path = chosen == chain(chosen[-1])[::-1]
+        title = f"image {image + 1}: {', '.join(chosen)}: {'one path' if is_path else 'not one path'}"
         draw_tree(axes, dict.fromkeys(chosen, PREDICTED) | {"root": PLAIN}, notes, title)
     return figure
 
@@ -155,14 +155,14 @@ def ranks() -> Figure:
     """Draw the ideal ranks of image 3, those of its ranking and of the reversed ideal, and the weights."""
     target, order = int(_TARGETS[2]), PROBABILITIES[2].sort(descending=True, stable=True).indices.tolist()
     _, rank = np.unique(TREE.distances[target], return_inverse=True)
-    ideal, found = np.sort(rank), rank[order]
+    ideal, actual = np.sort(rank), rank[order]
     figure = style.new_figure(4.6, 2.7)
     axes = figure.subplots()
     places = np.arange(1, len(order) + 1)
     axes.step(places, ideal[::-1], where="mid", color=style.GREY, linestyle=(0, (1, 1)), label="ideal, reversed")
-    axes.vlines(places, ideal, found, color=style.VERMILION, linewidth=4, alpha=0.35)
+    axes.vlines(places, ideal, actual, color=style.VERMILION, linewidth=4, alpha=0.35)
     axes.plot(places, ideal, "o", color=style.BLUE, markersize=7, label="ideal r*")
-    axes.plot(places, found, "D", color=style.VERMILION, markersize=5, label="image 3, r")
+    axes.plot(places, actual, "D", color=style.VERMILION, markersize=5, label="image 3, r")
     labels = [f"{place}\n{CLASSES[c]}\nw = {w:.3g}" for place, c, w in zip(places, order, weights(ideal), strict=True)]
     axes.set_xticks(places, labels)
     axes.set_yticks(range(int(rank.max()) + 1))
@@ -174,12 +174,12 @@ def ranks() -> Figure:
 
 def weights(ideal: Iterable[int]) -> list[float]:
     """Return the weights of the places with these ideal ranks, all K of them, in ascending order."""
-    ranked, found = list(ideal), []
+    ranked, steps = list(ideal), []
     for rank in range(ranked[-1] + 1):
         size, high = ranked.count(rank), 2.0**-rank
         low = 0.0 if rank == ranked[-1] else high / 2
-        found += [high + (low - high) * i / size for i in range(size)]
-    return found
+        steps += [high + (low - high) * i / size for i in range(size)]
+    return steps
 
 
 def bins() -> Figure:

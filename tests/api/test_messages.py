@@ -80,8 +80,8 @@ def exception(first):
     return lambda folder: load(folder, "odd", f"{first}\n{last}")
 
 
-def groups(given):
-    cls = type("Odd", (Odd,), {"groups": staticmethod(given)})
+def groups(function):
+    cls = type("Odd", (Odd,), {"groups": staticmethod(function)})
     return lambda _: trainable_groups(cls(TREE, 4))
 
 
@@ -95,7 +95,7 @@ LEVELS = "level_scores must return a list"
 CALLS = [
     *(([f"method {name}: ", message], attribute(name, kind, body)) for name, kind, body, message in ATTRIBUTES),
     *((["method ", "odd.py cannot be imported: ", *parts], exception(first)) for first, *parts in EXCEPTIONS),
-    *((["method odd: ", message], groups(given)) for given, message in GROUPS),
+    *((["method odd: ", message], groups(function)) for function, message in GROUPS),
     (["unknown method 'focal_tree'", "did you mean './focal_tree.py'?"], suggested),
     *(
         ([LEVELS], lambda _, s=scores: level_predictions(Odd(TREE, 4), s))

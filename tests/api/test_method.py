@@ -55,14 +55,14 @@ class StoppedError(Exception):
 
 
 @pytest.fixture
-def told(tmp_path):
+def told_method(tmp_path):
     path = tmp_path / "told.py"
     path.write_text(METHOD)
     return find_method(str(path))
 
 
-def planned(prepared, found, *overrides):
-    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [found], ["type-I"], 1)[-1]
+def planned(prepared, method, *overrides):
+    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [method], ["type-I"], 1)[-1]
 
 
 def trained(job, prepared, folder, stop_at=9.0):
@@ -76,9 +76,9 @@ def trained(job, prepared, folder, stop_at=9.0):
     return run
 
 
-def test_progress_is_set_before_every_step_and_exact_after_a_kill(shapes, told, tmp_path):
-    seen = __import__("sys").modules[told.cls.__module__].SEEN
-    job = planned(shapes, told)
+def test_progress_is_set_before_every_step_and_exact_after_a_kill(shapes, told_method, tmp_path):
+    seen = __import__("sys").modules[told_method.cls.__module__].SEEN
+    job = planned(shapes, told_method)
     alone = trained(job, shapes, tmp_path / "alone")
     steps = 480 // 240
     expected = [(epoch + step / steps) / 2 for epoch in range(2) for step in range(steps)]
@@ -92,30 +92,30 @@ def test_progress_is_set_before_every_step_and_exact_after_a_kill(shapes, told, 
     for name in ("history.csv", "metrics.json", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
     seen.clear()
-    trained(planned(shapes, told, "train.micro_batch=120", "train.epochs=1"), shapes, tmp_path / "parts")
+    trained(planned(shapes, told_method, "train.micro_batch=120", "train.epochs=1"), shapes, tmp_path / "parts")
     assert seen == [step / steps for step in range(steps) for _ in range(2)]  # two parts of each batch
 
 
-def test_an_own_group_has_its_rate_or_the_classifiers(shapes, told):
-    own, shared = planned(shapes, told, "methods.told.lr.scale=0.5"), planned(shapes, told)
-    assert own.id != shared.id and "scale" not in shared.spec.content()["train"]["lr"]
-    assert own.spec.content()["train"]["lr"]["scale"] == 0.5
-    assert Spec.model_validate(own.spec.content()) == own.spec
-    for job, expected in ((own, 0.5), (shared, 0.15)):
-        model = build_classifier(told.cls, TREE, "type-I", job.spec.model)
+def test_an_own_group_has_its_rate_or_the_classifiers(shapes, told_method):
+    own_rate, shared = planned(shapes, told_method, "methods.told.lr.scale=0.5"), planned(shapes, told_method)
+    assert own_rate.id != shared.id and "scale" not in shared.spec.content()["train"]["lr"]
+    assert own_rate.spec.content()["train"]["lr"]["scale"] == 0.5
+    assert Spec.model_validate(own_rate.spec.content()) == own_rate.spec
+    for job, expected in ((own_rate, 0.5), (shared, 0.15)):
+        model = build_classifier(told_method.cls, TREE, "type-I", job.spec.model)
         optimizer = make_optimizer(model, job.spec.train)
         assert {group["name"]: group["lr"] for group in optimizer.param_groups}["scale"] == expected
         rates = set_rates(optimizer, job.spec.train, 1)
         assert list(rates) == ["backbone", "transform", "classifier", "scale"]
         assert rates["scale"] == pytest.approx(expected / 2)  # half of the cosine
-    wrong = own.spec.train.model_copy(update={"lr": own.spec.train.lr.model_copy(update={"sclae": 0.1})})
+    wrong = own_rate.spec.train.model_copy(update={"lr": own_rate.spec.train.lr.model_copy(update={"sclae": 0.1})})
     with pytest.raises(UserError, match=r"unknown key 'lr\.sclae'; did you mean 'lr\.scale'"):
         make_optimizer(model, wrong)
 
 
 class Grouped(Method):
     name = title = source = "grouped"
-    given = None
+    make_groups = None
 
     def __init__(self, hierarchy, num_features, params=None):
         super().__init__(hierarchy, num_features, params)
@@ -123,11 +123,11 @@ class Grouped(Method):
         self.fixed = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
 
     def parameter_groups(self):
-        return self.given(self)
+        return self.make_groups(self)
 
 
 def test_unnamed_parameters_belong_to_the_classifier(monkeypatch):
-    monkeypatch.setattr(Grouped, "given", staticmethod(lambda m: {"a": iter([m.two, m.fixed])}))
+    monkeypatch.setattr(Grouped, "make_groups", staticmethod(lambda m: {"a": iter([m.two, m.fixed])}))
     method = Grouped(TREE, 4)
     groups = trainable_groups(method)
     assert list(groups) == ["classifier", "a"]
@@ -204,9 +204,9 @@ def test_the_tested_epoch_is_the_one_of_most_merit(shapes, tmp_path):
 
     runs = {}
     for cls in (CrossEntropy, Contrary):
-        found = replace(find_method("ce"), cls=cls)
+        method = replace(find_method("ce"), cls=cls)
         recipe = load_recipe("shapes", ["train.epochs=3", "train.batch_size=96"])
-        job = make_plan(recipe, shapes, [found], ["type-I"], 1)[0]
+        job = make_plan(recipe, shapes, [method], ["type-I"], 1)[0]
         run = Store(tmp_path / cls.name).run(job.id)
         run.plan(job.spec.content())
         train(job, shapes, run, "cpu", lambda done, total: None)

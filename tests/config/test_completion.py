@@ -10,10 +10,10 @@ def complete(cli, tmp_path):
     def complete(*words):
         """Return bash's completions of the last word, by its protocol."""
         line = ["hierbench", *words]
-        asked = {
+        environment = {
             "_HIERBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(line), "COMP_CWORD": str(len(words)),
         }  # fmt: skip
-        return cli(tmp_path, **asked).ok().out.split()
+        return cli(tmp_path, **environment).ok().out.split()
 
     return complete
 
@@ -52,5 +52,6 @@ def test_the_script_calls_back_and_nothing_heavy_is_loaded(cli, tmp_path):
         "import sys\nfrom hierbench.cli.main import main\nsys.argv = ['hierbench']\ntry:\n    main()\n"
         "except SystemExit:\n    print(sorted({'torch', 'pandas', 'optuna', 'mlflow'} & set(sys.modules)))"
     )
-    asked = {"_HIERBENCH_COMPLETE": "complete_bash", "COMP_WORDS": "hierbench\nrun\n--methods\nhafr", "COMP_CWORD": "3"}
-    assert cli.real(tmp_path, python=("-c", program), **asked).ok().out.split() == ["haframe", "[]"]
+    words = "hierbench\nrun\n--methods\nhafr"
+    environment = {"_HIERBENCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    assert cli.real(tmp_path, python=("-c", program), **environment).ok().out.split() == ["haframe", "[]"]

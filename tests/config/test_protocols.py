@@ -57,15 +57,15 @@ def settings(name, protocol):
     """All keys of a recipe under a protocol, with every method's hyperparameters filled in."""
     recipe = load_recipe(name, protocol=protocol)
     content = recipe.model_dump(by_alias=True)
-    for found in find_all():
-        content["methods"][found.name] = found.params(recipe.params_for(found.name)).model_dump()
+    for method in find_all():
+        content["methods"][method.name] = method.params(recipe.params_for(method.name)).model_dump()
     return flat(content)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_protocols_differ_in_these_keys_and_in_no_other(name):
     paper, authors = settings(name, "paper"), settings(name, "authors")
-    expected = {key: (one, two) for rows in SWITCHES.values() for dataset, key, one, two in rows if dataset == name}
+    expected = {key: tuple(values) for rows in SWITCHES.values() for dataset, key, *values in rows if dataset == name}
     differ = {key: (paper.get(key), authors.get(key)) for key in paper | authors if paper.get(key) != authors.get(key)}
     assert differ.pop("protocol") == ("paper", "authors")
     assert differ == expected
@@ -106,8 +106,8 @@ def test_a_result_records_its_protocol_and_every_switch(shapes):
 def test_a_switch_makes_another_job_and_no_other_change(shapes, override):
     before, after = spec_of(shapes), spec_of(shapes, [override])
     assert before.id != after.id
-    one, two = flat(before.content()), flat(after.content())
-    assert len([key for key in one if one[key] != two[key]]) == 1
+    old, new = flat(before.content()), flat(after.content())
+    assert len([key for key in old if old[key] != new[key]]) == 1
 
 
 def published_spec(shapes, name, protocol="authors", seed=0):
@@ -173,8 +173,8 @@ def test_row_5_acts_on_validation_and_test_and_not_on_training(shapes, overrides
     for name, size in zip(("train", "val", "test"), sizes, strict=True):
         labels = shapes.arrays(name)[1]
         batches = Split(shapes, name, spec, torch.device("cpu")).eval_batches()
-        found = torch.cat([y for _, y in batches]).tolist()
-        assert len(found) == size and found == labels[evaluated_rows(labels, name, spec)].tolist()
+        evaluated = torch.cat([y for _, y in batches]).tolist()
+        assert len(evaluated) == size and evaluated == labels[evaluated_rows(labels, name, spec)].tolist()
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_row_23_changes_the_crops_alone(shapes):
         split = Split(shapes, "train", spec_of(shapes, [f"augment.last_offset={value}"]), torch.device("cpu"))
         batches[value] = [*split.train_batches([torch.arange(256)]), *split.eval_batches()]
     assert not torch.equal(batches["true"][0][0], batches["false"][0][0])
-    for one, two in zip(batches["true"][1:], batches["false"][1:], strict=True):
-        assert torch.equal(one[0], two[0])
+    for batch, same_batch in zip(batches["true"][1:], batches["false"][1:], strict=True):
+        assert torch.equal(batch[0], same_batch[0])
 
 
 @pytest.mark.parametrize("levels", [[0], [5]])

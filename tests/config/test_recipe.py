@@ -40,13 +40,13 @@ def test_the_papers_configuration(name):
     assert recipe.methods["haframe"] == {"alpha": alpha, "gamma": gamma}
     assert (recipe.train.epochs, recipe.train.momentum, recipe.train.weight_decay) == (100, 0.9, 5e-4)
     assert recipe.seeds == 5
-    one, two = recipe.train.lr.type_i, recipe.train.lr.type_ii
-    assert (one.backbone, one.transform, one.classifier) == (0.01, 0.1, 0.1)
-    assert (two.backbone, two.transform, two.classifier) == (0.01, 0.01, 0.1)
+    type_i, type_ii = recipe.train.lr.type_i, recipe.train.lr.type_ii
+    assert (type_i.backbone, type_i.transform, type_i.classifier) == (0.01, 0.1, 0.1)
+    assert (type_ii.backbone, type_ii.transform, type_ii.classifier) == (0.01, 0.01, 0.1)
     assert recipe.model.weights == WEIGHTS[name]
     expected = recipe.expected
-    whole = (expected.height, expected.level_sizes[-1], expected.train, expected.val, expected.test)
-    assert whole == TABLE_1[name] and len(expected.level_sizes) == expected.height
+    sizes = (expected.height, expected.level_sizes[-1], expected.train, expected.val, expected.test)
+    assert sizes == TABLE_1[name] and len(expected.level_sizes) == expected.height
 
 
 PUBLISHED_VALUES = {  # of methods that the paper does not compare
@@ -87,13 +87,13 @@ def test_a_method_may_have_learning_rates_of_its_own():
     lr = ["train.lr.type-I.backbone=0.5", "methods.haframe.lr.transform=1", "methods.ce.lr.classifier=0.2"]
     recipe = load_recipe("shapes", lr)
     assert recipe.params_for("haframe") == {"alpha": 0.4, "gamma": 4.0} and recipe.params_for("ce") == {}
-    of = {
+    rates = {
         (method, kind): tuple(recipe.rates_for(method, kind).model_dump().values())
         for method in ("ce", "haframe", "flamingo")
         for kind in ("type-I", "type-II")
     }
-    assert of["ce", "type-I"] == (0.5, 0.15, 0.2) and of["ce", "type-II"] == (0.1, 0.15, 0.2)
-    assert of["haframe", "type-II"] == (0.1, 1.0, 0.15) and of["flamingo", "type-I"] == (0.5, 0.15, 0.15)
+    assert rates["ce", "type-I"] == (0.5, 0.15, 0.2) and rates["ce", "type-II"] == (0.1, 0.15, 0.2)
+    assert rates["haframe", "type-II"] == (0.1, 1.0, 0.15) and rates["flamingo", "type-I"] == (0.5, 0.15, 0.15)
     assert isinstance(recipe.rates_for("haframe", "type-II").transform, float)  # one id however it is written
     assert parse_recipe(recipe.model_dump(), "again") == recipe
 
@@ -149,6 +149,6 @@ def test_tuned_hyperparameters_come_back_as_they_were(folder, name, study):
         return
     file = folder / "found.toml"
     file.unlink(missing_ok=True)
-    found = {("paper", name, "type-I"): TUNED.model_copy(update={"study": study, "params": {name: 1.5}})}
-    write_tuned(file, found)
-    assert read_tuned(file) == found
+    values = {("paper", name, "type-I"): TUNED.model_copy(update={"study": study, "params": {name: 1.5}})}
+    write_tuned(file, values)
+    assert read_tuned(file) == values

@@ -98,8 +98,8 @@ def test_the_parts_have_torchvision_s_distribution():
 
 def test_a_part_that_never_fits_is_the_whole_image():
     parts = torch.stack(random_parts(2000, 8, 100, torch.device("cpu")))  # sides in a ratio of 12
-    whole = (parts[2] == 8) & (parts[3] == 100)
-    assert whole.any() and (parts[0][whole] == 0).all() and (parts[1][whole] == 0).all()
+    is_whole = (parts[2] == 8) & (parts[3] == 100)
+    assert is_whole.any() and (parts[0][is_whole] == 0).all() and (parts[1][is_whole] == 0).all()
 
 
 def test_random_resized_crop_flips_half():

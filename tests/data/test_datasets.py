@@ -99,11 +99,11 @@ def test_real_photographs(tmp_path, shared, per_class):
     """Those of the subset, or a tenth of its training images and all others."""
     archive, of_class = shared / "data/tiny-imagenet-200-subset.zip", Counter()
     if per_class < 100:
-        with zipfile.ZipFile(archive) as whole, zipfile.ZipFile(tmp_path / "part.zip", "w") as part:
-            for name in whole.namelist():
+        with zipfile.ZipFile(archive) as all_images, zipfile.ZipFile(tmp_path / "part.zip", "w") as part:
+            for name in all_images.namelist():
                 of_class[Path(name).parent] += "/train/" in name
                 if of_class[Path(name).parent] <= per_class:
-                    part.writestr(name, whole.read(name))
+                    part.writestr(name, all_images.read(name))
         archive = tmp_path / "part.zip"
     prepared = prepare("tiny-imagenet", tmp_path, archive)
     assert prepared.meta["splits"] == {"train": 180 * per_class, "val": 20 * per_class, "test": 4_000}
@@ -214,12 +214,12 @@ def test_a_killed_unpacking_is_not_taken_for_a_whole_one(tmp_path, miniatures, m
     archive = tmp_path / "fgvc.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(source / "fgvc-aircraft-2013b", "fgvc-aircraft-2013b")
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[: len(whole) // 2])
+    content = archive.read_bytes()
+    archive.write_bytes(content[: len(content) // 2])
     with pytest.raises(UserError, match="is not a complete tar archive"):
         prepare("fgvc", tmp_path / "data", archive)
     assert not list((tmp_path / "data/downloads").iterdir())
-    archive.write_bytes(whole)
+    archive.write_bytes(content)
     assert prepare("fgvc", tmp_path / "data", archive).meta["splits"]["train"] == 10
 
 
@@ -248,13 +248,13 @@ def test_a_disk_that_fills_up_while_writing(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("_few_shapes")
 def test_files_of_a_killed_preparation_are_removed(tmp_path):
-    left = tmp_path / "prepared/.shapes.partial"
-    left.mkdir(parents=True)
-    (left / "train-images.npy").write_bytes(b"half")
+    partial = tmp_path / "prepared/.shapes.partial"
+    partial.mkdir(parents=True)
+    (partial / "train-images.npy").write_bytes(b"half")
     assert data.find("shapes", tmp_path) is None
     prepared = prepare("shapes", tmp_path)
-    assert not left.exists()
+    assert not partial.exists()
     assert sorted(path.name for path in prepared.folder.iterdir()) == [
         "meta.json",
-        *(f"{split}-{what}.npy" for split in ("test", "train", "val") for what in ("images", "labels")),
+        *(f"{split}-{array}.npy" for split in ("test", "train", "val") for array in ("images", "labels")),
     ]

@@ -34,7 +34,7 @@ def normalised(images, spec):
 
 
 @pytest.fixture
-def own(shapes, tmp_path):
+def without_features(shapes, tmp_path):
     """The dataset with no features cached, to be spoiled."""
     from hierbench.data.prepared import find
 
@@ -54,9 +54,9 @@ def test_the_environment_of_an_extraction_is_recorded(shapes, tmp_path):
     assert cached["device"] == "cpu" and cached["torch"]
 
 
-@pytest.mark.parametrize("how", ["average", "max"])
-def test_features_are_the_pooled_output_of_the_backbone(shapes, how):
-    spec = job_of(shapes, overrides=["model.views=2", f"model.type_i_pool={how}"]).spec
+@pytest.mark.parametrize("pooling", ["average", "max"])
+def test_features_are_the_pooled_output_of_the_backbone(shapes, pooling):
+    spec = job_of(shapes, overrides=["model.views=2", f"model.type_i_pool={pooling}"]).spec
     features = obtain_features(CacheRequest.by_spec(shapes, spec), None, "cpu")
     backbone = frozen_backbone(spec.model, None)
     for split, views in (("train", 2), ("val", 1), ("test", 1)):
@@ -65,7 +65,7 @@ def test_features_are_the_pooled_output_of_the_backbone(shapes, how):
         assert array.shape == (views, len(images), 64) and array.dtype == np.float32
         for view in range(views):
             with torch.inference_mode():
-                expected = pool(backbone(images.flip(3) if view else images), how)
+                expected = pool(backbone(images.flip(3) if view else images), pooling)
             np.testing.assert_allclose(array[view], expected, rtol=0, atol=1e-5)
             assert expected.std() > 1e-2
 
@@ -110,27 +110,27 @@ def test_training_on_features_is_training_on_a_live_frozen_backbone(shapes, tmp_
     assert any((trained[name] - value).abs().max() > 1e-2 for name, value in start.items() if value.is_floating_point())
 
 
-def test_extraction_resumes_where_it_was_killed(own, monkeypatch):
-    spec = job_of(own, overrides=["model.views=3"]).spec
-    wanted = CacheRequest.by_spec(own, spec)
-    whole = obtain_features(wanted, None, "cpu")
-    expected = {split: np.array(whole.array(split)) for split in ("train", "val", "test")}
+def test_extraction_resumes_where_it_was_killed(without_features, monkeypatch):
+    spec = job_of(without_features, overrides=["model.views=3"]).spec
+    request = CacheRequest.by_spec(without_features, spec)
+    features = obtain_features(request, None, "cpu")
+    expected = {split: np.array(features.array(split)) for split in ("train", "val", "test")}
     assert len({view.tobytes() for view in expected["train"]}) == 3  # each view has crops of its own
-    shutil.rmtree(whole.folder)
+    shutil.rmtree(features.folder)
 
     def killed(done, total):
         if done > total // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        obtain_features(wanted, None, "cpu", killed)
-    assert find_features(wanted) is None
+        obtain_features(request, None, "cpu", killed)
+    assert find_features(request) is None
     computed, call = [], extraction.Extractor.__call__
     monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: (computed.append(b), call(self, b))[1])
     seen = []
-    resumed = obtain_features(wanted, None, "cpu", lambda done, total: seen.append((done, total)))
-    assert seen[0][0] > seen[0][1] // 2 and seen[-1] == (wanted.num_rows(),) * 2
-    assert 0 < sum(block.last - block.first for block in computed) <= wanted.num_rows() // 2
+    resumed = obtain_features(request, None, "cpu", lambda done, total: seen.append((done, total)))
+    assert seen[0][0] > seen[0][1] // 2 and seen[-1] == (request.num_rows(),) * 2
+    assert 0 < sum(block.last - block.first for block in computed) <= request.num_rows() // 2
     for split, values in expected.items():
         np.testing.assert_array_equal(resumed.array(split), values)
     assert sorted(path.name for path in resumed.folder.iterdir()) == [
@@ -142,24 +142,24 @@ def test_extraction_resumes_where_it_was_killed(own, monkeypatch):
     ]
 
 
-def test_a_truncated_or_changed_cache_is_found(own, monkeypatch):
-    spec = job_of(own).spec
-    wanted = CacheRequest.by_spec(own, spec)
-    file = obtain_features(wanted, None, "cpu").folder / "train-features.npy"
+def test_a_truncated_or_changed_cache_is_found(without_features, monkeypatch):
+    spec = job_of(without_features).spec
+    request = CacheRequest.by_spec(without_features, spec)
+    file = obtain_features(request, None, "cpu").folder / "train-features.npy"
     content = file.read_bytes()
     file.write_bytes(content[:-4])
     with pytest.raises(
         UserError, match=r"train-features.npy has 123,004 bytes instead of 123,008\); remove the folder"
     ):
-        open_split(own, "train", spec, CPU)
+        open_split(without_features, "train", spec, CPU)
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(UserError, match=r"train-features.npy was changed"):
-        check_features(find_features(wanted))
+        check_features(find_features(request))
     file.write_bytes(content)
-    check_features(find_features(wanted))
+    check_features(find_features(request))
     file.unlink()
     with pytest.raises(UserError, match=r"train-features.npy is missing"):
-        find_features(wanted)
+        find_features(request)
 
 
 def test_jobs_share_a_cache_unless_their_features_differ(shapes):
@@ -193,58 +193,58 @@ def test_ranks_take_their_share_of_the_same_batches(shapes, resident):
         return trained, list(FeatureSplit(shapes, features, "val", spec, CPU, rank, num_ranks, resident).eval_batches())
 
     alone, first, second = batches(0, 1), batches(0, 2), batches(1, 2)
-    for (whole, labels), (a, of_a), (b, of_b) in zip(alone[0], first[0], second[0], strict=True):
-        assert torch.equal(whole, torch.cat([a, b])) and torch.equal(labels, of_a) and torch.equal(labels, of_b)
-    whole, a, b = (torch.cat([x for x, _ in part[1]]) for part in (alone, first, second))
-    assert torch.equal(whole, torch.cat([a, b])) and torch.equal(
-        whole, torch.from_numpy(np.array(features.array("val")[0]))
+    for (vectors, labels), (a, of_a), (b, of_b) in zip(alone[0], first[0], second[0], strict=True):
+        assert torch.equal(vectors, torch.cat([a, b])) and torch.equal(labels, of_a) and torch.equal(labels, of_b)
+    vectors, a, b = (torch.cat([x for x, _ in part[1]]) for part in (alone, first, second))
+    assert torch.equal(vectors, torch.cat([a, b])) and torch.equal(
+        vectors, torch.from_numpy(np.array(features.array("val")[0]))
     )
 
 
-def test_two_at_once_extract_once(own, monkeypatch):
+def test_two_at_once_extract_once(without_features, monkeypatch):
     from concurrent.futures import ThreadPoolExecutor
 
-    wanted = CacheRequest.by_spec(own, job_of(own).spec)
+    request = CacheRequest.by_spec(without_features, job_of(without_features).spec)
     computed, call = [], extraction.Extractor.__call__
     monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: (computed.append(b), call(self, b))[1])
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: obtain_features(wanted, None, "cpu"), range(2))
-    assert first.folder == second.folder == wanted.folder
-    assert len(computed) == len(set(computed)) == len(list(extraction.plan_blocks(wanted)))
-    assert [path.name for path in wanted.folder.parent.iterdir()] == [wanted.key]
+        first, second = pool.map(lambda _: obtain_features(request, None, "cpu"), range(2))
+    assert first.folder == second.folder == request.folder
+    assert len(computed) == len(set(computed)) == len(list(extraction.plan_blocks(request)))
+    assert [path.name for path in request.folder.parent.iterdir()] == [request.key]
 
 
-def test_a_failed_extraction_leaves_nothing(own, monkeypatch):
-    wanted = CacheRequest.by_spec(own, job_of(own).spec)
+def test_a_failed_extraction_leaves_nothing(without_features, monkeypatch):
+    request = CacheRequest.by_spec(without_features, job_of(without_features).spec)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1 << 20, 1 << 20, 1000))
         with pytest.raises(UserError, match=r"features need 0.2 MiB in .*features, 0.0 MiB are free"):
-            obtain_features(wanted, None, "cpu")
-    assert not wanted.folder.parent.exists()
+            obtain_features(request, None, "cpu")
+    assert not request.folder.parent.exists()
     nan = torch.full((64, 64), torch.nan)
     monkeypatch.setattr(extraction.Extractor, "__call__", lambda self, b: nan[: b.last - b.first])
     with pytest.raises(UserError, match=r"values that are not finite"):
-        obtain_features(wanted, None, "cpu")
-    assert not wanted.folder.parent.exists()
+        obtain_features(request, None, "cpu")
+    assert not request.folder.parent.exists()
 
 
-def test_features_do_not_depend_on_the_number_of_cores(own, monkeypatch):
-    wanted = CacheRequest.by_spec(own, job_of(own, overrides=["model.views=2"]).spec)
+def test_features_do_not_depend_on_the_number_of_cores(without_features, monkeypatch):
+    request = CacheRequest.by_spec(without_features, job_of(without_features, overrides=["model.views=2"]).spec)
     arrays = []
     for cores in (1, 2):
         monkeypatch.setattr(extraction, "num_cores", lambda cores=cores: cores)
-        features = obtain_features(wanted, None, "cpu")
+        features = obtain_features(request, None, "cpu")
         arrays.append(np.array(features.array("train")))
         shutil.rmtree(features.folder)
     np.testing.assert_array_equal(*arrays)
 
 
-def test_a_block_that_does_not_fit_in_memory_is_one_line(own, monkeypatch):
-    wanted = CacheRequest.by_spec(own, job_of(own).spec)
+def test_a_block_that_does_not_fit_in_memory_is_one_line(without_features, monkeypatch):
+    request = CacheRequest.by_spec(without_features, job_of(without_features).spec)
 
     def too_large(self, block):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
 
     monkeypatch.setattr(extraction.Extractor, "__call__", too_large)
     with pytest.raises(UserError, match=r"^wrn10-1-s4 needs more memory .* 64 images of 32x32 .*model.input_size"):
-        obtain_features(wanted, None, "cpu")
+        obtain_features(request, None, "cpu")

@@ -20,9 +20,9 @@ from tests.tools.bench import photograph
 SIZE = (224, 224)
 
 
-def saved(array, kind="JPEG", **how):
+def saved(array, kind="JPEG", **options):
     file = io.BytesIO()
-    (array if isinstance(array, Image.Image) else Image.fromarray(array)).save(file, kind, **how)
+    (array if isinstance(array, Image.Image) else Image.fromarray(array)).save(file, kind, **options)
     return file.getvalue()
 
 

@@ -37,8 +37,8 @@ def test_all_layouts_are_the_same_examples(layouts):
         assert other.names == first.names and other.paths == first.paths
         assert all((other.labels[split] == first.labels[split]).all() for split in first.labels)
     for source in sources:
-        found = [(piece.split, piece.start) for piece in source.pieces()]
-        assert len(set(found)) == len(found) == 4000
+        rows = [(piece.split, piece.start) for piece in source.pieces()]
+        assert len(set(rows)) == len(rows) == 4000
 
 
 def test_images_are_decoded_to_one_size(layouts):
@@ -49,8 +49,8 @@ def test_images_are_decoded_to_one_size(layouts):
 
 
 def test_mistakes_are_one_line(tmp_path, layouts, miniatures):
-    for source, said in ((None, "never downloaded"), (tmp_path / "none", "no folder")):
-        with pytest.raises(UserError, match=said):
+    for source, message in ((None, "never downloaded"), (tmp_path / "none", "no folder")):
+        with pytest.raises(UserError, match=message):
             open_source(SourceRequest(source, tmp_path))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"1,000 of 1,000 classes have fewer than 2 train images: n01440764"):

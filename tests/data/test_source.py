@@ -53,13 +53,13 @@ def raw(member, content=b"", form=tarfile.GNU_FORMAT):
 
 def pieces(path, names=("a.jpg",)):
     """Load all that an archive or folder gives; return how many images can be read."""
-    found = 0
+    num_read = 0
     for piece in Locator({"train": list(names)}, SIZE).pieces(path):
         try:
-            found += piece.load().shape == (1, 3, *SIZE)
+            num_read += piece.load().shape == (1, 3, *SIZE)
         except UnreadableImageError:
             pass
-    return found
+    return num_read
 
 
 @given(st.data())
@@ -205,11 +205,11 @@ def zipped(content=b"\0" * 5000, kind=zipfile.ZIP_DEFLATED, says=None):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", kind) as file:
         file.writestr("a", content)
-    found = bytearray(buffer.getvalue())
+    content = bytearray(buffer.getvalue())
     if says is not None:
-        place = found.index(b"PK\1\2") + 24
-        found[place : place + 4] = struct.pack("<I", says)
-    return bytes(found)
+        place = content.index(b"PK\1\2") + 24
+        content[place : place + 4] = struct.pack("<I", says)
+    return bytes(content)
 
 
 ZIPS = {

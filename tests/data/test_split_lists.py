@@ -116,27 +116,27 @@ def test_inat19_from_the_archive(tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "train_val2019.tar.gz", class_of)
     shares = []
-    there = prepare("inat19", tmp_path / "data", archive, shares.append, offline=offline)
-    assert there.meta["splits"] == {"train": 60, "val": 20, "test": 20}
+    dataset = prepare("inat19", tmp_path / "data", archive, shares.append, offline=offline)
+    assert dataset.meta["splits"] == {"train": 60, "val": 20, "test": 20}
     assert shares == sorted(shares) and shares[-1] == 1.0
-    tree = there.hierarchy("height")
+    tree = dataset.hierarchy("height")
     assert (tree.height, tree.num_classes) == (7, 51)
-    assert "train 60 instead of 187385" in there.meta["remark"]
+    assert "train 60 instead of 187385" in dataset.meta["remark"]
     md5 = hashlib.md5(archive.read_bytes()).hexdigest()
-    assert f"not the official train_val2019.tar.gz: its md5 is {md5}" in there.meta["remark"]
-    assert there.meta["checksums"][archive.name] == md5
-    assert "CC BY-NC-SA 4.0" in there.meta["notice"]
+    assert f"not the official train_val2019.tar.gz: its md5 is {md5}" in dataset.meta["remark"]
+    assert dataset.meta["checksums"][archive.name] == md5
+    assert "CC BY-NC-SA 4.0" in dataset.meta["notice"]
     with tarfile.open(archive) as tar:
         contents = {name.rpartition("/")[2]: tar.extractfile(name).read() for name in tar.getnames()}
     listed = read_lists(inat19.TREE, inat19.SPLITS, tmp_path, offline).names
     for split in ("train", "test"):
-        images, labels = there.arrays(split)
+        images, labels = dataset.arrays(split)
         for image, label, name in zip(images, labels, listed[split], strict=True):
             assert tree.classes[label] == class_of[name]
-            with Image.open(io.BytesIO(contents[name])) as whole:
-                stretched = whole.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)
+            with Image.open(io.BytesIO(contents[name])) as photograph:
+                stretched = photograph.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)
             assert nearly_equal(image, np.asarray(stretched).transpose(2, 0, 1))
-    assert prepared.verify("inat19", tmp_path / "data").digest == there.digest
+    assert prepared.verify("inat19", tmp_path / "data").digest == dataset.digest
 
 
 def test_folder_archive_and_plain_tar_give_the_same(tmp_path, inat, miniatures):
@@ -167,16 +167,16 @@ def test_tiered_imagenet_from_a_folder_and_from_the_official_archives(
     assert prepared.find("tieredimagenet-h", tmp_path / "data") is None
     missing = (tmp_path / "data/prepared/tieredimagenet-h-missing.txt").read_text().splitlines()
     assert len(missing) == 455_940 and not {f"train/{name}" for name in names} & set(missing)
-    there = prepare("tieredimagenet-h", tmp_path / "data", source, offline=files, allow_missing=True)
-    assert there.meta["splits"] == {"train": 56, "val": 2, "test": 2}
-    assert "455,940 of 456,000 images are missing" in there.meta["remark"]
-    classes = there.hierarchy("depth").classes
-    labels = there.arrays("train")[1]
+    dataset = prepare("tieredimagenet-h", tmp_path / "data", source, offline=files, allow_missing=True)
+    assert dataset.meta["splits"] == {"train": 56, "val": 2, "test": 2}
+    assert "455,940 of 456,000 images are missing" in dataset.meta["remark"]
+    classes = dataset.hierarchy("depth").classes
+    labels = dataset.arrays("train")[1]
     assert [classes[label] for label in labels] == [name.partition("_")[0] for name in names[:56]]
-    images = there.arrays("train")[0]
+    images = dataset.arrays("train")[0]
     path = next(source.rglob(names[3]))
-    with Image.open(path) as whole:
-        expected = np.asarray(whole.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    with Image.open(path) as image:
+        expected = np.asarray(image.convert("RGB").resize(SIZE, Image.Resampling.BILINEAR)).transpose(2, 0, 1)
     assert nearly_equal(images[3], expected)
     archives = tmp_path / "archives"
     archives.mkdir()
@@ -191,7 +191,7 @@ def test_tiered_imagenet_from_a_folder_and_from_the_official_archives(
         for image in (source / "val").iterdir():
             tar.add(image, image.name)
     again = prepare("tieredimagenet-h", tmp_path / "again", archives, offline=files, allow_missing=True)
-    assert again.digest == there.digest
+    assert again.digest == dataset.digest
 
 
 def test_a_missing_class_folder_is_named(tmp_path, inat, miniatures):
@@ -199,10 +199,10 @@ def test_a_missing_class_folder_is_named(tmp_path, inat, miniatures):
     gone = next(iter(class_of.values()))
     kept = {image: name for image, name in class_of.items() if name != gone}
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", kept)
-    said = []  # the terms, before anything is read
+    lines = []  # the terms, before anything is read
     with pytest.raises(UserError, match=rf"images are missing: .*; whole classes: .*train/{gone}"):
-        prepare("inat19", tmp_path / "data", archive, offline=offline, announce=said.append)
-    assert len(said) == 1 and "CC BY-NC-SA 4.0" in said[0]
+        prepare("inat19", tmp_path / "data", archive, offline=offline, announce=lines.append)
+    assert len(lines) == 1 and "CC BY-NC-SA 4.0" in lines[0]
 
 
 def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, miniatures, monkeypatch):
@@ -220,8 +220,8 @@ def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, min
         prepare("inat19", tmp_path / "data", archive, offline=offline)
     assert all(image in str(error.value) for image in bad) and "\n" not in str(error.value)
     assert prepared.find("inat19", tmp_path / "data") is None
-    there = prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
-    assert sum(there.meta["splits"].values()) == 97 and "3 images cannot be read" in there.meta["remark"]
+    dataset = prepare("inat19", tmp_path / "data", archive, offline=offline, allow_missing=True)
+    assert sum(dataset.meta["splits"].values()) == 97 and "3 images cannot be read" in dataset.meta["remark"]
 
 
 def test_another_source_begins_anew(tmp_path, inat, miniatures, loaded):
@@ -303,8 +303,8 @@ def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, mi
     offline, class_of = make_inat(inat_classes[::100], {"train": 6, "val": 2, "test": 2})
     kept = dict(list(class_of.items())[: 9 if missing else 10])
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", kept)
-    how = {"offline": offline, "allow_missing": missing}
-    whole = prepare("inat19", tmp_path / "whole", archive, **how)
+    options = {"offline": offline, "allow_missing": missing}
+    undisturbed = prepare("inat19", tmp_path / "whole", archive, **options)
     steps = []
 
     def dying(name, function, at):
@@ -325,7 +325,7 @@ def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, mi
             for name in ("replace", "unlink"):
                 patch.setattr(type(folder), name, dying(name, getattr(type(folder), name), at))
             try:
-                return prepare("inat19", folder, archive, **how)
+                return prepare("inat19", folder, archive, **options)
             except KilledError:
                 return None
 
@@ -334,12 +334,12 @@ def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, mi
         folder = tmp_path / f"data-{number}"
         if attempt(folder, number) is not None:
             break
-        there = prepared.find("inat19", folder)
-        assert there is None or there.digest == whole.digest
+        dataset = prepared.find("inat19", folder)
+        assert dataset is None or dataset.digest == undisturbed.digest
         attempt(folder, 3)  # killed again early on
-        again = prepare("inat19", folder, archive, **how)
-        assert prepared.verify("inat19", folder).digest == whole.digest == again.digest
-        assert sorted(os.listdir(again.folder)) == sorted(os.listdir(whole.folder))
+        again = prepare("inat19", folder, archive, **options)
+        assert prepared.verify("inat19", folder).digest == undisturbed.digest == again.digest
+        assert sorted(os.listdir(again.folder)) == sorted(os.listdir(undisturbed.folder))
         number += 1
     assert number > 10
 
@@ -349,7 +349,7 @@ def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat
     """The arrays without the missing images, which the killed command has written, are not taken for whole ones."""
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)
+    undisturbed = prepare("inat19", tmp_path / "whole", archive, offline=offline)
     folder, later = extracted(archive, tmp_path / "images"), tmp_path / "later"
     later.mkdir()
     moved = {path: later / path.name for path in sorted(folder.rglob("*.jpg"))[::7]}
@@ -358,10 +358,10 @@ def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat
 
     real = getattr(preparing, step)
 
-    def killed(*given, **how):
-        if step == "arrays_digest" or given[0].name == "meta.json":
+    def killed(*arguments, **options):
+        if step == "arrays_digest" or arguments[0].name == "meta.json":
             raise KilledError
-        return real(*given, **how)
+        return real(*arguments, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         patch.setattr(preparing, step, killed)
@@ -369,14 +369,14 @@ def test_images_that_came_after_a_killed_preparation_without_them(tmp_path, inat
     for path, place in moved.items():
         place.rename(path)
     again = prepare("inat19", tmp_path / "data", folder, offline=offline)
-    assert again.digest == whole.digest == prepared.verify("inat19", tmp_path / "data").digest
-    assert sorted(os.listdir(again.folder)) == sorted(os.listdir(whole.folder))
+    assert again.digest == undisturbed.digest == prepared.verify("inat19", tmp_path / "data").digest
+    assert sorted(os.listdir(again.folder)) == sorted(os.listdir(undisturbed.folder))
 
 
 def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, loaded):
     offline, class_of = inat
     folder = extracted(miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of), tmp_path / "images")
-    whole = prepare("inat19", tmp_path / "whole", folder, offline=offline).digest
+    undisturbed = prepare("inat19", tmp_path / "whole", folder, offline=offline).digest
     moved = {path: tmp_path / path.name for path in sorted(folder.rglob("*.jpg"))[:40]}
     for path, place in moved.items():
         path.rename(place)
@@ -388,7 +388,7 @@ def test_a_mistake_in_the_command_loses_nothing(tmp_path, inat, miniatures, load
     for path, place in moved.items():
         place.rename(path)
     loaded.clear()
-    assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == whole
+    assert prepare("inat19", tmp_path / "data", folder, offline=offline).digest == undisturbed
     assert len(loaded) == 40
 
 
@@ -426,14 +426,14 @@ def test_lists_that_name_an_image_twice(tmp_path, miniatures):
     miniatures.split_lists(tmp_path / "s.zip", "s", {"train": {"a": ["x.jpg"]}, "test": {"b": ["x.jpg"]}})
     (tmp_path / "both").write_text("root a\nroot b\n")
     (tmp_path / "one").write_text("root a\n")
-    both, one, lists = (
+    both, incomplete, lists = (
         listed_file(name, sha256=hashlib.sha256((tmp_path / name).read_bytes()).hexdigest())
         for name in ("both", "one", "s.zip")
     )
     with pytest.raises(UserError, match=r"lists x\.jpg twice, in train and in test"):
         read_lists(both, lists, tmp_path, tmp_path)
     with pytest.raises(UserError, match="do not have the same classes: b"):
-        read_lists(one, lists, tmp_path, tmp_path)
+        read_lists(incomplete, lists, tmp_path, tmp_path)
 
 
 def test_offline_files_are_checked_too(tmp_path, files):
@@ -444,9 +444,9 @@ def test_offline_files_are_checked_too(tmp_path, files):
         prepare("tieredimagenet-h", tmp_path / "data", tmp_path, offline=tmp_path)
 
 
-@pytest.mark.parametrize(("name", "what"), [("inat19", "82 GB"), ("tieredimagenet-h", "your own copy of ImageNet")])
-def test_a_dataset_without_download_names_the_archive_to_get(tmp_path, name, what):
-    with pytest.raises(UserError, match=f"{what}.*hierbench data prepare {name} --source"):
+@pytest.mark.parametrize(("name", "archive"), [("inat19", "82 GB"), ("tieredimagenet-h", "your own copy of ImageNet")])
+def test_a_dataset_without_download_names_the_archive_to_get(tmp_path, name, archive):
+    with pytest.raises(UserError, match=f"{archive}.*hierbench data prepare {name} --source"):
         prepare(name, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
@@ -471,7 +471,7 @@ print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "
 def test_a_killed_preparation_resumes_and_ends_the_same(cli, tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    whole = prepare("inat19", tmp_path / "whole", archive, offline=offline)
+    undisturbed = prepare("inat19", tmp_path / "whole", archive, offline=offline)
     command = (tmp_path, inat19.TREE.sha256, inat19.SPLITS.blob, tmp_path)
     for lines in (15, 30):
         process = cli.start(*command, python=("-c", KILLED))
@@ -482,11 +482,11 @@ def test_a_killed_preparation_resumes_and_ends_the_same(cli, tmp_path, inat, min
         assert prepared.find("inat19", tmp_path / "data") is None
     done = cli.start(*command, python=("-c", KILLED)).finish()
     *pieces, digest = done.out.split()
-    assert digest == whole.digest, done.err
+    assert digest == undisturbed.digest, done.err
     assert 45 <= len(pieces) <= 90  # of 100; what was flushed before each kill is not read again
-    there = prepared.verify("inat19", tmp_path / "data")
-    assert there.meta == whole.meta
-    assert sorted(os.listdir(there.folder)) == sorted(os.listdir(whole.folder))
+    dataset = prepared.verify("inat19", tmp_path / "data")
+    assert dataset.meta == undisturbed.meta
+    assert sorted(os.listdir(dataset.folder)) == sorted(os.listdir(undisturbed.folder))
 
 
 def test_two_at_once_prepare_once(cli, tmp_path, inat, miniatures):

@@ -54,8 +54,8 @@ def test_the_order_of_the_file_system_does_not_matter(birds, monkeypatch):
 
     class Shuffled:
         def __init__(self, place):
-            with real(place) as found:
-                self.entries = random.Random(1).sample(entries := list(found), len(entries))
+            with real(place) as entries_there:
+                self.entries = random.Random(1).sample(entries := list(entries_there), len(entries))
 
         def __enter__(self):
             return iter(self.entries)
@@ -130,11 +130,11 @@ EDGES = "parent,child\nanimal,owl\nanimal,swan\nowl,barn owl\nowl,tawny owl\n"
 )
 def test_trees(tmp_path, name, text, paths):
     (tmp_path / name).write_text(text)
-    found, kind = read_tree(str(tmp_path / name))
+    read_paths, kind = read_tree(str(tmp_path / name))
     assert kind == ("paths" if name in ("paths.csv", "long.csv") else "edges")
     expected = paths or [("owl", "barn"), ("owl", "tawny"), ("DHC-1", "DHC-1")]
-    assert sorted(found.values()) == sorted(expected)
-    ours, theirs = Hierarchy.from_paths(found), Hierarchy.read(tmp_path / name)
+    assert sorted(read_paths.values()) == sorted(expected)
+    ours, theirs = Hierarchy.from_paths(read_paths), Hierarchy.read(tmp_path / name)
     assert ours.digest() == theirs.digest()
 
 
@@ -217,7 +217,7 @@ def test_options_of_other_datasets_are_refused(cli, birds):
     prepare_it, run = ["data", "prepare", "./birds.toml"], ["run", "--dataset", "./birds.toml"]
     cli(birds, *run, "--source", "images").one_line("is read where its file says")
     cli(birds, *prepare_it).ok()
-    for command, said in (
+    for command, message in (
         ([*prepare_it, "--source", "images"], "is read where its file says"),
         ([*run, "--source", "images"], "is read where its file says"),
         ([*run, "--source", "images", "--dry-run"], "is read where its file says"),
@@ -225,9 +225,9 @@ def test_options_of_other_datasets_are_refused(cli, birds):
         ([*run, "--protocol", "authors"], "no section [authors]"),
         ([*run, "--set", "dataset=x"], "choose a recipe with --dataset"),
     ):
-        cli(birds, *command).one_line(said)
-    own = [part for key in ("images=a", "tree=b", "splits=folders") for part in ("--set", f"source.{key}")]
-    cli(birds, "run", "--dataset", "shapes", *own).one_line("source is for")
+        cli(birds, *command).one_line(message)
+    source_options = [part for key in ("images=a", "tree=b", "splits=folders") for part in ("--set", f"source.{key}")]
+    cli(birds, "run", "--dataset", "shapes", *source_options).one_line("source is for")
 
 
 @pytest.mark.parametrize("command", [["prepare", "./birds.toml"], ["new"], ["new", "--backbone", "timm:test_vit"]])
@@ -308,10 +308,10 @@ def test_a_second_recipe_of_the_same_images(cli, birds):
     first = load_recipe(write_file(birds))
     second = load_recipe(write_second_file(birds, 'data = "./birds.toml"\n'))
     assert (second.dataset, second.data.dataset, second.expected) == ("birds-two", "birds", first.expected)
-    there = prepare(first, birds / "data")
-    assert prepare(second, birds / "data").folder == there.folder == birds / "data/prepared/birds"
-    spec = DatasetSpec(name="birds-two", digest=there.digest, hierarchy="", distance="height")
-    assert find_for_spec(spec, birds / "data").folder == there.folder  # of a record, by its digest
+    dataset = prepare(first, birds / "data")
+    assert prepare(second, birds / "data").folder == dataset.folder == birds / "data/prepared/birds"
+    spec = DatasetSpec(name="birds-two", digest=dataset.digest, hierarchy="", distance="height")
+    assert find_for_spec(spec, birds / "data").folder == dataset.folder  # of a record, by its digest
     assert find_for_spec(spec.model_copy(update={"digest": "0"}), birds / "data") is None
     run = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds-two.toml", "--mlflow", "off"]
     done = cli(birds, *run, "--json").ok()

@@ -78,10 +78,10 @@ def test_each_step_draws_a_view(arrays, tmp_path):
 def test_the_digest_is_of_numbers_type_and_scale(arrays, tmp_path):
     same = [prepare_features(tmp_path, arrays, kind).digest for kind in ("npz", "npy")]
     assert len(set(same)) == 1
-    one = arrays["test"].copy()
-    one[3, 4] += 1e-3
+    changed = arrays["test"].copy()
+    changed[3, 4] += 1e-3
     small = int8_features(arrays)
-    others = [arrays | {"test": one}, small, small | {"scale": small["scale"] * 2}]
+    others = [arrays | {"test": changed}, small, small | {"scale": small["scale"] * 2}]
     assert len({same[0], *(prepare_features(tmp_path, other).digest for other in others)}) == 4
     file = tmp_path / "data/prepared/birds/test-features.npy"
     content = bytearray(file.read_bytes())

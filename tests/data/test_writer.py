@@ -29,9 +29,9 @@ def test_pieces_come_in_any_order_and_writes_may_be_short(tmp_path, monkeypatch,
     pieces = [Piece("train", start, partial(ROWS.__getitem__, slice(start, stop))) for start, stop in parts]
     pieces.insert(2, Piece("train", 5, damaged))
     rows = RowFile(tmp_path, "train", 9, SHAPE)
-    found = [rows.write(piece) for piece in pieces]
+    written_rows = [rows.write(piece) for piece in pieces]
     rows.file.close()
-    assert found == [(1, ""), (2, ""), (1, "image b cannot be read"), (1, ""), (2, ""), (1, "")]
+    assert written_rows == [(1, ""), (2, ""), (1, "image b cannot be read"), (1, ""), (2, ""), (1, "")]
     written = np.load(tmp_path / "train-rows.npy")
     expected = ROWS.copy()
     expected[[4, 5]] = 0

@@ -15,25 +15,25 @@ from hierbench.execution.timing import Trainee
 
 def test_the_estimate_is_that_of_the_steps(monkeypatch):
     """Steps of a second for 10 images, put together by hand."""
-    recipe, asked = load_recipe("shapes", ["train.epochs=2", "train.batch_size=10"]), []
+    recipe, measured = load_recipe("shapes", ["train.epochs=2", "train.batch_size=10"]), []
     expected = recipe.expected.model_copy(update={"train": 45, "val": 20, "test": 30})
     recipe = recipe.model_copy(update={"expected": expected})
 
     def seconds(recipe, kind, hierarchy, device, batch_size):
-        asked.append((kind, batch_size))
+        measured.append((kind, batch_size))
         return 0.1 if kind == "type-I" else 0.2
 
     monkeypatch.setattr(estimating, "seconds_per_image", seconds)
     monkeypatch.setattr(estimating, "seconds_to_start", lambda setting: 3.0)
-    one = 2 * 40 * 0.1  # of 45 images the last 5 are dropped
+    job_seconds = 2 * 40 * 0.1  # of 45 images the last 5 are dropped
     for kinds, workers, expected in (
-        (["type-I"], 1, one),
-        (["type-I"] * 3 + ["type-II"], 2, 5 * one / 2),
-        (["type-I"], 8, one),  # one job is not split
+        (["type-I"], 1, job_seconds),
+        (["type-I"] * 3 + ["type-II"], 2, 5 * job_seconds / 2),
+        (["type-I"], 8, job_seconds),  # one job is not split
     ):
-        found = estimate(recipe, kinds, Inputs(None), Setting(Path(), Path(), workers=workers, threads=1))
-        assert found.seconds == pytest.approx(expected + 3.0)  # with the start of the processes
-    assert asked == [("type-I", 10), ("type-I", 10), ("type-II", 10), ("type-I", 10)]
+        estimated = estimate(recipe, kinds, Inputs(None), Setting(Path(), Path(), workers=workers, threads=1))
+        assert estimated.seconds == pytest.approx(expected + 3.0)  # with the start of the processes
+    assert measured == [("type-I", 10), ("type-I", 10), ("type-II", 10), ("type-I", 10)]
 
 
 def test_the_estimate_times_a_training_step(monkeypatch):

@@ -51,9 +51,9 @@ def test_parameter_counts(name, protocol):
     recipe = load_recipe(name, protocol=protocol)
     tree = stand_in_tree(recipe.expected.level_sizes)
     for method in METHODS:
-        found = find_method(method)
-        for kind in found.cls.types:
-            counted = count_parameters(found, recipe, tree, kind)
+        loaded = find_method(method)
+        for kind in loaded.cls.types:
+            counted = count_parameters(loaded, recipe, tree, kind)
             assert counted == expected_parameters(recipe, kind, method), (method, kind)
 
 

@@ -35,13 +35,13 @@ def evidence_of(scores, targets):
 
 def test_curves_are_those_of_the_climbing_rule():
     targets = np.random.default_rng(1).integers(len(CLASSES), size=40)
-    given = evidence_of(torch.from_numpy(random_scores(targets, len(CLASSES), 2)), torch.from_numpy(targets))
-    curve = operating_curve(given.top, given.targets, given.climb, given.hierarchy)
+    evidence = evidence_of(torch.from_numpy(random_scores(targets, len(CLASSES), 2)), torch.from_numpy(targets))
+    curve = operating_curve(evidence.top, evidence.targets, evidence.climb, evidence.hierarchy)
     coverage, expected = np.array(sorted(zip(curve.coverage.tolist(), curve.risk.tolist(), strict=True))).T
-    risk = risk_over_coverage(given)
+    risk = risk_over_coverage(evidence)
     assert risk == pytest.approx(np.interp(COVERAGES, coverage, expected), abs=1e-9)
-    assert risk[0] == 0.0 and risk[-1] == pytest.approx(1.0 - compute_metrics(["top1"], given)["top1"] / 100.0)
-    area = compute_metrics(["haurc_climbing"], given)["haurc_climbing"]
+    assert risk[0] == 0.0 and risk[-1] == pytest.approx(1.0 - compute_metrics(["top1"], evidence)["top1"] / 100.0)
+    area = compute_metrics(["haurc_climbing"], evidence)["haurc_climbing"]
     assert np.trapezoid(risk, COVERAGES) == pytest.approx(area, abs=2e-3)
 
 
@@ -77,17 +77,17 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
     assert content == (tmp_path / "b.svg").read_bytes() and len(content) < 300_000
     store = Store(work / "runs")
     run = named_run("haframe", Board.of("shapes", read_records(store.root)))
-    given = evidence_of(*map(torch.from_numpy, predictions_of(run)))
+    evidence = evidence_of(*map(torch.from_numpy, predictions_of(run)))
     if kind is operating_plot:
         first, second = figure.axes
         assert [axes.get_title(loc="left") for axes in figure.axes] == ["type-I", "type-II"]
         names = [text.get_text().split(":")[0] for text in first.get_legend().get_texts()]
         assert names == ["cross-entropy", "HAFeature"] and len(second.lines) == 1
         assert all(line.get_xdata().tolist() == COVERAGES.tolist() for line in first.lines)
-        area = compute_metrics(["haurc_climbing"], given)["haurc_climbing"]  # one seed: no interval
+        area = compute_metrics(["haurc_climbing"], evidence)["haurc_climbing"]  # one seed: no interval
         assert f"{area:.4f}" in second.get_legend().get_texts()[0].get_text()
         return
-    expected = compute_metrics(level_names(3)[:3], given)
+    expected = compute_metrics(level_names(3)[:3], evidence)
     assert len(figure.axes) == 4 and figure.axes[2].lines[0].get_ydata().tolist() == list(expected.values())
     labels = [label.get_text() for label in figure.axes[2].get_xticklabels()]
     assert labels == ["1\n2 nodes", "2\n4 nodes", "3\n6 nodes"]
@@ -114,8 +114,8 @@ def test_the_mistakes_page_draws_both(work):
         assert (1.0 - (ys - plot.top) / plot.height) * ticks[-1] == pytest.approx(side.risk, abs=1e-3)
         assert f"{side.area:.4f}" in text
     run = next(run for run in store.runs() if spec_of(run)["method"]["name"] == "haframe")
-    given = evidence_of(*map(torch.from_numpy, predictions_of(run)))
-    assert pair.sides[1].area == pytest.approx(compute_metrics(["haurc_climbing"], given)["haurc_climbing"])
+    evidence = evidence_of(*map(torch.from_numpy, predictions_of(run)))
+    assert pair.sides[1].area == pytest.approx(compute_metrics(["haurc_climbing"], evidence)["haurc_climbing"])
     levels_of = re.search(r'<table id="levels".*?</table>', text, re.DOTALL)[0]
     numbers = re.findall(r'<td class="number">([\d.]+)</td>', levels_of)
     expected = [

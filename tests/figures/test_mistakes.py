@@ -45,9 +45,9 @@ def work(tmp_path):
     return tmp_path
 
 
-def pair_of(work, a="ce", b="haframe", **how):
+def pair_of(work, a="ce", b="haframe", **options):
     board = Board.of("shapes", read_records(work / "runs"))
-    return read_pair(named_run(a, board), named_run(b, board), work / "data", board.records, **how)
+    return read_pair(named_run(a, board), named_run(b, board), work / "data", board.records, **options)
 
 
 def mistakes(cli, work, *arguments):
@@ -168,14 +168,14 @@ def test_choice_of_a_part_has_each_height_of_each_run():
 
 
 def test_a_page_of_the_statistics_alone(cli, work, tmp_path):
-    whole, alone = tmp_path / "whole.html", tmp_path / "alone.html"
+    full, alone = tmp_path / "whole.html", tmp_path / "alone.html"
     command = ["mistakes", "--dataset", "shapes", "ce", "haframe", "--output"]
-    cli(work, *command, whole).ok()
+    cli(work, *command, full).ok()
     cli(work, *command, alone, "--limit", "0").ok()
-    whole, alone = whole.read_text(), alone.read_text()
-    assert "data:image/webp" in whole and "data:image/webp" not in alone
-    assert '"images" hidden>' in alone and '"images" hidden>' not in whole
-    counts = whole.partition('id="counts"')[2].partition("</table>")[0]
+    full, alone = full.read_text(), alone.read_text()
+    assert "data:image/webp" in full and "data:image/webp" not in alone
+    assert '"images" hidden>' in alone and '"images" hidden>' not in full
+    counts = full.partition('id="counts"')[2].partition("</table>")[0]
     assert counts and counts == alone.partition('id="counts"')[2].partition("</table>")[0]
 
 

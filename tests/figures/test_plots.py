@@ -139,8 +139,8 @@ def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
     assert axes.patches[0].get_x() == rows[0].metrics["mistake_severity"].mean
     assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff_plot.FAINT]
     assert sorted(text.get_text() for text in axes.texts) == ["good, type-I", "lucky, type-I"]
-    said = {"lucky, type-I: lacks seed 2; not ranked", "failed, type-I: 0 of 3 runs are finished"}
-    assert said | {"not shown: perfect, type-I: no mistakes, so no severity"} <= set(drawing.remarks)
+    remarks = {"lucky, type-I: lacks seed 2; not ranked", "failed, type-I: 0 of 3 runs are finished"}
+    assert remarks | {"not shown: perfect, type-I: no mistakes, so no severity"} <= set(drawing.remarks)
 
 
 @pytest.mark.parametrize("dataset", ["fgvc", "cifar100", "inat19", "tieredimagenet-h"])
@@ -214,8 +214,8 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
 def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
     for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
-        found = confusion_plot.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
-        assert (found.job, found.folder) == (spec, run.folder)
+        chosen = confusion_plot.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
+        assert (chosen.job, chosen.folder) == (spec, run.folder)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
         spec = confusion_plot.requested_run(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)

@@ -169,10 +169,10 @@ def test_digest_of_a_deep_tree(height):
 
 
 def test_more_classes_than_columns_at_a_time(monkeypatch):
-    whole = Hierarchy.from_paths(RAGGED)
+    at_once = Hierarchy.from_paths(RAGGED)
     monkeypatch.setattr("hierbench.hierarchy.distances.COLUMNS", 2)
-    assert (Hierarchy.from_paths(RAGGED).distances == whole.distances).all()
-    assert whole.distances.dtype == np.int16
+    assert (Hierarchy.from_paths(RAGGED).distances == at_once.distances).all()
+    assert at_once.distances.dtype == np.int16
 
 
 def test_height_and_depth_differ_on_tiered_imagenet(shared):

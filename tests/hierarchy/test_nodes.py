@@ -16,11 +16,11 @@ TREES = ("cifar100", "fgvc", "inat19", "tieredimagenet-h")
 
 def ancestors(parent, node):
     """The node and all above it without the root, by following the parents."""
-    found = []
+    nodes_above = []
     while node:
-        found.append(node)
+        nodes_above.append(node)
         node = parent[node]
-    return found
+    return nodes_above
 
 
 def child_to(parent, node, nodes, y):

@@ -22,14 +22,14 @@ def folder(tmp_path_factory):
 
 
 @given(st.integers(0, 15), st.binary(max_size=200))
-def test_any_bytes(targets, folder, how, content):
-    targets.trees(bytes([how]) + content, folder)
+def test_any_bytes(targets, folder, form, content):
+    targets.trees(bytes([form]) + content, folder)
 
 
 @given(st.integers(0, 15), st.lists(st.lists(CELLS, max_size=4), max_size=6))
-def test_nearly_trees(targets, folder, how, rows):
-    text = "\n".join((", " if how & 1 else " ").join(row) for row in rows)
-    targets.trees(bytes([how]) + text.encode(), folder)
+def test_nearly_trees(targets, folder, form, rows):
+    text = "\n".join((", " if form & 1 else " ").join(row) for row in rows)
+    targets.trees(bytes([form]) + text.encode(), folder)
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=8), st.none() | st.lists(CELLS, max_size=4))

@@ -135,14 +135,14 @@ def test_the_switches_change_their_columns_alone(command, copy):
     paper = rows(copy)
     code, out, _ = command(copy, "collapse", *ARGUMENTS, "--set", "collapse.deviation=raw")
     assert code == 0 and "std of cos - ideal" in out
-    changed = [{name for name in one if one[name] != two[name]} for one, two in zip(paper, rows(copy), strict=True)]
+    changed = [{name for name in row if row[name] != other[name]} for row, other in zip(paper, rows(copy), strict=True)]
     assert all("deviation" in names for names in changed)
     # where all cosines are above the ideal ones, as at the very beginning, the standard deviations are the same
     assert set.union(*changed) == {"deviation", "features_std", "classifiers_std"}
     command(copy, "collapse", *ARGUMENTS, "--set", "collapse.self_duality=square")
-    for one, two in zip(paper, rows(copy), strict=True):
-        assert {name for name in one if one[name] != two[name]} == {"self_duality_form", "self_duality"}
-        assert float(two["self_duality"]) == pytest.approx(float(one["self_duality"]) ** 2)
+    for row, other in zip(paper, rows(copy), strict=True):
+        assert {name for name in row if row[name] != other[name]} == {"self_duality_form", "self_duality"}
+        assert float(other["self_duality"]) == pytest.approx(float(row["self_duality"]) ** 2)
 
 
 @pytest.fixture(scope="module")

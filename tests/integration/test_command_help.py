@@ -14,8 +14,8 @@ from hierbench.leaderboard.formats import FORMATS
 
 def commands(command, name=""):
     """Yield the name of every command, without `hierbench`, and the command."""
-    for word, of in getattr(command, "commands", {}).items():
-        yield from commands(of, f"{name} {word}".strip())
+    for word, subcommand in getattr(command, "commands", {}).items():
+        yield from commands(subcommand, f"{name} {word}".strip())
     if not hasattr(command, "commands"):
         yield name, command
 
@@ -81,7 +81,7 @@ TABLES = [
 
 def test_commands_with_a_table_take_all_formats(cli, tmp_path):
     options = {name: {option for p in command.params for option in p.opts} for name, command in COMMANDS.items()}
-    assert {name for name, known in options.items() if {"--format", "--json", "--output"} <= known} == set(TABLES)
+    assert {name for name, names in options.items() if {"--format", "--json", "--output"} <= names} == set(TABLES)
     for form in FORMATS:
         out = cli(tmp_path, "methods", "list", "--format", form).ok().out
         cli(tmp_path, "methods", "list", "--format", form, "--output", "table").ok()

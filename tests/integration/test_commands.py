@@ -183,9 +183,9 @@ def test_a_new_method_passes_the_check_and_runs(cli, folder, tmp_path):
     done = cli(folder, *command, "--json").ok()
     assert [row["method"] for row in json.loads(done.out)["rows"]] == ["my-soft_labels2"]
     assert "imported" in done.err and "hello" in done.err
-    for change, said in (("", "1 cached"), ("# a comment\n", "1 cached"), ("LATER = 1\n", "1 to train")):
+    for change, summary in (("", "1 cached"), ("# a comment\n", "1 cached"), ("LATER = 1\n", "1 to train")):
         path.write_text(path.read_text() + change)
-        assert said in cli(folder, *command, "--dry-run").ok().out
+        assert summary in cli(folder, *command, "--dry-run").ok().out
 
 
 SIX_EPOCHS = ("run", "--methods", "ce,crm", *ONE, "--set", "train.epochs=6")
@@ -198,18 +198,18 @@ def undisturbed(cli, folder):
     return folder / "whole", done.out
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
-def test_a_killed_run_resumes_and_ends_the_same(cli, folder, undisturbed, tmp_path, how):
-    whole, out = undisturbed
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)])
+def test_a_killed_run_resumes_and_ends_the_same(cli, folder, undisturbed, tmp_path, signal_number):
+    undisturbed_runs, out = undisturbed
     process = cli.start(folder, *SIX_EPOCHS, "--runs", tmp_path / "killed")
     wait_for(lambda: list((tmp_path / "killed").glob("*/checkpoint.pt")))
-    process.kill(how)
+    process.kill(signal_number)
     killed = process.finish()
-    assert killed.code == (-signal.SIGKILL if how == signal.SIGKILL else 130)
-    if how == signal.SIGINT:
+    assert killed.code == (-signal.SIGKILL if signal_number == signal.SIGKILL else 130)
+    if signal_number == signal.SIGINT:
         assert "interrupted; finished work is kept" in killed.err and "Traceback" not in killed.err
     assert cli(folder, *SIX_EPOCHS, "--runs", tmp_path / "killed").ok().out == out
-    for path in whole.glob("*/*"):
+    for path in undisturbed_runs.glob("*/*"):
         if path.name in ("metrics.json", "history.csv", "predictions.npz"):
             assert path.read_bytes() == (tmp_path / "killed" / path.parent.name / path.name).read_bytes()
     assert not list((tmp_path / "killed").rglob("*.tmp"))

@@ -87,8 +87,8 @@ def test_of_wrong_shapes_there_is_one_failure(cli, tmp_path):
 def test_a_long_error_is_cut_in_the_record(tmp_path, shapes, data_dir, loss, scores, reason):
     path = Path(method(tmp_path, loss=loss))
     path.write_text(path.read_text().replace("return outputs", f"return {scores}"))
-    found, setting = find_method(str(path)), Setting(tmp_path / "runs", data_dir, "cpu", 1, 1)
-    (job,) = make_plan(load_recipe("shapes", ["train.epochs=1"]), shapes, [found], ["type-I"], 1, None)
+    loaded, setting = find_method(str(path)), Setting(tmp_path / "runs", data_dir, "cpu", 1, 1)
+    (job,) = make_plan(load_recipe("shapes", ["train.epochs=1"]), shapes, [loaded], ["type-I"], 1, None)
     assert reason in execute(job, setting, lambda done, total: None).error
     kept = setting.store.run(job.id).status
     assert kept["state"] == "failed" and len(kept["error"]) <= 4000 and len(kept["traceback"]) < 20_000
@@ -136,21 +136,21 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_
 
 
 def test_an_edit_of_the_same_second_and_size_is_seen(tmp_path):
-    path, found = tmp_path / "foreign.py", []
+    path, versions = tmp_path / "foreign.py", []
     for letter in "ab":
         method(tmp_path, f"LETTER = {letter!r}")
         os.utime(path, (1_000_000_000, 1_000_000_000))
-        found.append(find_method(str(path)))
-    letters = [sys.modules[one.cls.__module__].LETTER for one in found]
+        versions.append(find_method(str(path)))
+    letters = [sys.modules[version.cls.__module__].LETTER for version in versions]
     assert letters == ["b", "b"]  # it is one module, imported anew
-    assert found[0].code != found[1].code and not (tmp_path / "__pycache__").exists()
+    assert versions[0].code != versions[1].code and not (tmp_path / "__pycache__").exists()
 
 
 def test_several_files_are_checked_and_one_that_fails_is_the_exit_code(cli, tmp_path):
     for name in ("first", "second"):
         cli(tmp_path, "methods", "new", name).ok()
-    found = cli(tmp_path, "methods", "check", "./first.py", "./second.py").ok()
-    assert found.out.count("all checks passed") == 2
+    done = cli(tmp_path, "methods", "check", "./first.py", "./second.py").ok()
+    assert done.out.count("all checks passed") == 2
     text = (tmp_path / "first.py").read_text()
     (tmp_path / "first.py").write_text(text.replace("loss", "lost"))
     assert cli(tmp_path, "methods", "check", "./first.py", "./second.py").code != 0

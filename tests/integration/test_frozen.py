@@ -60,8 +60,9 @@ def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, wh
 
     file = cache / "val-features.npy"
     file.write_bytes(file.read_bytes()[:-8])
-    said = cli(tmp_path, *options, "--seeds", "2")
-    assert said.code == 2 and str(cache) in said.err and "remove the folder and run the command again" in said.err
+    damaged = cli(tmp_path, *options, "--seeds", "2")
+    assert damaged.code == 2 and str(cache) in damaged.err
+    assert "remove the folder and run the command again" in damaged.err
 
 
 def test_collapse_tune_and_ablate(cli, tmp_path, where):

@@ -26,7 +26,7 @@ class Disk:
     def __init__(self, path):
         self.path, self.filler = path, path / "filler"
 
-    def fill(self, left=0):
+    def fill(self, free=0):
         """Leave so many bytes free."""
         self.free()
         with self.filler.open("wb", buffering=0) as file:
@@ -37,7 +37,7 @@ class Disk:
                     pass
             except OSError:
                 pass
-            file.truncate(file.tell() - left)
+            file.truncate(file.tell() - free)
 
     def free(self):
         """Give all of it back."""
@@ -48,8 +48,8 @@ class Disk:
         if option == "rw":
             subprocess.run(["umount", "-l", str(self.path)], check=True)
             return
-        for how in (("--bind", str(self.path)), ("-o", "remount,bind,ro")):
-            subprocess.run(["mount", *how, str(self.path)], check=True)
+        for options in (("--bind", str(self.path)), ("-o", "remount,bind,ro")):
+            subprocess.run(["mount", *options, str(self.path)], check=True)
 
     def files(self):
         """Return its files."""
@@ -69,7 +69,7 @@ def disk(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(cli, tmp_path_factory, data_dir):
+def undisturbed(cli, tmp_path_factory, data_dir):
     """The folder of runs of a command that nothing disturbed."""
     runs = tmp_path_factory.mktemp("whole") / "runs"
     cli(runs.parent, *RUN, "--mlflow", "off", "--data-dir", data_dir, "--runs", runs).ok()
@@ -92,25 +92,25 @@ def assert_nothing_torn(folder):
             json.loads(path.read_text())
 
 
-def fill_at(patch, disk, name, left):
+def fill_at(patch, disk, name, free):
     """Fill the disk when a file of this name is about to be written."""
     real, seen = files.temporary_beside, []
 
     def beside(path):
         if path.name == name or path.match(name):
             seen.append(path)
-            disk.fill(left)
+            disk.fill(free)
         return real(path)
 
     patch.setattr(files, "temporary_beside", beside)
     return seen
 
 
-def same_results(runs, whole):
-    names = [path.relative_to(whole) for path in whole.rglob("*")]
+def same_results(runs, undisturbed):
+    names = [path.relative_to(undisturbed) for path in undisturbed.rglob("*")]
     for name in names:
         if name.name in ("spec.json", "history.csv", "metrics.json", "predictions.npz") or name.suffix == ".md":
-            assert (runs / name).read_bytes() == (whole / name).read_bytes(), name
+            assert (runs / name).read_bytes() == (undisturbed / name).read_bytes(), name
 
 
 WRITES = (
@@ -119,23 +119,23 @@ WRITES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("left", [0, 8192])
-def test_every_write_of_a_run(disk, whole, data_dir, cli, monkeypatch, left):
+@pytest.mark.parametrize("free", [0, 8192])
+def test_every_write_of_a_run(disk, undisturbed, data_dir, cli, monkeypatch, free):
     """One folder: the disk is full at one file after the other, and given back each time."""
     runs = disk.path / "runs"
     command = (*RUN, "--mlflow", "off", "--data-dir", data_dir, "--runs", runs)
     for name in WRITES:
         with monkeypatch.context() as patch:
-            seen = fill_at(patch, disk, name, left)
+            seen = fill_at(patch, disk, name, free)
             code, _, err = cli(disk.path.parent, *command)
             assert seen, name
-            if code or not left:  # a small file finds room
+            if code or not free:  # a small file finds room
                 assert_one_line(code, err)
             assert_nothing_torn(runs)
         disk.free()
     code, out, err = cli(disk.path.parent, *command)
     assert code == 0 and out.count("| 1 ") == 2, err
-    same_results(runs, whole)
+    same_results(runs, undisturbed)
     assert not list(runs.rglob("*.tmp"))
 
 
@@ -164,10 +164,10 @@ def test_a_folder_that_becomes_read_only(disk, data_dir, cli, monkeypatch):
     assert again.out == table and f"warning: runs cannot be written to {runs}: Read-only file system; the" in again.err
 
 
-def test_mlflow_without_room_costs_a_warning(disk, whole, data_dir, cli, monkeypatch):
+def test_mlflow_without_room_costs_a_warning(disk, undisturbed, data_dir, cli, monkeypatch):
     monkeypatch.setattr(cli, "copy_databases", False)
     runs = disk.path / "runs"
-    shutil.copytree(whole, runs)
+    shutil.copytree(undisturbed, runs)
     command = (*RUN, "--data-dir", data_dir, "--runs", runs)
     with monkeypatch.context() as patch:
         assert fill_at(patch, disk, "mlflow.db", 0) == []
@@ -200,9 +200,11 @@ OUTPUTS = {
 LONG = ("runs", "search", "collapse")  # what they do on a good disk is tested elsewhere
 
 
-@pytest.mark.parametrize("how", ["full", "read-only"])
+@pytest.mark.parametrize("fault", ["full", "read-only"])
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_an_output_that_cannot_be_written(name, how, disk, whole, data_dir, miniatures, cli, monkeypatch, tmp_path):
+def test_an_output_that_cannot_be_written(
+    name, fault, disk, undisturbed, data_dir, miniatures, cli, monkeypatch, tmp_path
+):
     from hierbench.data.datasets import shapes
 
     monkeypatch.setattr(shapes, "PER_CLASS", {"train": 2, "val": 1, "test": 1})
@@ -215,15 +217,15 @@ def test_an_output_that_cannot_be_written(name, how, disk, whole, data_dir, mini
     command = [re.sub("DISK|ARCHIVE", lambda word: words[word[0]], part) for part in OUTPUTS[name]]
     takes = {"leaderboard": ("--runs",), "mistakes": ("--runs", "--data-dir")}
     takes |= dict.fromkeys(("run", "tune", "collapse"), ("--data-dir",))
-    where = {"--runs": whole, "--data-dir": data_dir}
+    where = {"--runs": undisturbed, "--data-dir": data_dir}
     command += [part for option in takes.get(command[0], ()) for part in (option, where[option])]
-    disk.fill() if how == "full" else disk.lock()
+    disk.fill() if fault == "full" else disk.lock()
     code, out, err = cli(disk.path.parent, *command)
     assert_one_line(code, err)
-    assert out == "" and disk.files() == ["filler"] * (how == "full")
+    assert out == "" and disk.files() == ["filler"] * (fault == "full")
     if name in LONG:
         return
-    disk.free() if how == "full" else disk.lock("rw")
+    disk.free() if fault == "full" else disk.lock("rw")
     code, _, err = cli(disk.path.parent, *command)
     assert code == 0 and disk.files(), err
 
@@ -235,10 +237,10 @@ def test_a_download_without_room_keeps_nothing(disk, tmp_path):
     content = bytes(MiB)
     (tmp_path / "archive.zip").write_bytes(content)
     remote = Remote("the zip", (tmp_path / "archive.zip").as_uri(), sha256(content).hexdigest())
-    what = (remote, disk.path / "downloads", "tiny-imagenet")
-    disk.fill(left=65536)
+    arguments = (remote, disk.path / "downloads", "tiny-imagenet")
+    disk.fill(free=65536)
     with pytest.raises(UserError, match="No space left"):
-        obtain_archive(*what)
+        obtain_archive(*arguments)
     assert disk.files() == ["filler"]
     disk.free()
-    assert obtain_archive(*what).read_bytes() == content
+    assert obtain_archive(*arguments).read_bytes() == content

@@ -80,7 +80,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def found(runs):
+def specs_by_method(runs):
     """Return {method: (id, spec)} of the runs in a folder."""
     specs = [(path.parent.name, json.loads(path.read_text())) for path in runs.glob("*/spec.json")]
     return {spec["method"]["name"]: (name, spec) for name, spec in specs}
@@ -114,7 +114,7 @@ def test_one_command_trains_the_bases_and_blends_them(done):
     runs, _, table = done
     rows = [line.split("|")[2].strip(" *") for line in table.out.splitlines() if line.startswith("| type")]
     assert rows == ["blend", "hooked"]  # ce was not asked for
-    specs = found(runs)
+    specs = specs_by_method(runs)
     assert specs["blend"][1]["base"] == [specs["hooked"][0], specs["ce"][0]]
     assert specs["blend"][1]["train"]["lr"] == specs["hooked"][1]["train"]["lr"]
     status = json.loads((runs / specs["blend"][0] / "status.json").read_text())
@@ -124,7 +124,7 @@ def test_one_command_trains_the_bases_and_blends_them(done):
 
 def test_the_blend_is_that_of_validation_accuracies(done):
     runs, _, _ = done
-    store, specs = Store(runs), found(runs)
+    store, specs = Store(runs), specs_by_method(runs)
     hits = []
     for name in ("hooked", "ce"):
         hits.append(metrics_of(store.run(specs[name][0]))["val"]["top1"] / 100)
@@ -139,7 +139,7 @@ def test_the_blend_is_that_of_validation_accuracies(done):
 
 def test_progress_groups_and_levels_are_recorded(done, shapes):
     runs, _, _ = done
-    store, specs = Store(runs), found(runs)
+    store, specs = Store(runs), specs_by_method(runs)
     run = store.run(specs["hooked"][0])
     with (run.folder / "history.csv").open() as file:
         history = list(csv.DictReader(file))
@@ -169,16 +169,15 @@ def test_a_repeated_command_finds_all_cached_and_a_job_runs_alone(cli, folder, d
     assert early.code == 1 and f"run first: hierbench job {jobs['hooked']['id']}" in early.err
     for name in ("hooked", "ce", "blend"):
         cli(folder, *jobs[name]["command"][1:]).ok()
-    ids = [found(one)["blend"][0] for one in (runs, tmp_path / "runs")]
-    first, second = (
-        predictions_of(Store(one).run(job))[0] for one, job in zip((runs, tmp_path / "runs"), ids, strict=True)
-    )
-    assert ids[0] == ids[1] and (first == second).all()
+    folders = (runs, tmp_path / "runs")
+    blend, same_blend = (specs_by_method(folder)["blend"][0] for folder in folders)
+    first, second = (predictions_of(Store(folder).run(blend))[0] for folder in folders)
+    assert blend == same_blend and (first == second).all()
 
 
 def test_a_base_without_checkpoint_is_one_clear_line(cli, folder, done, tmp_path):
     runs, where, _ = done
-    specs = found(runs)
+    specs = specs_by_method(runs)
     checkpoint = runs / specs["ce"][0] / "checkpoint.pt"
     kept = checkpoint.read_bytes()
     changed = folder / "again" / "blend.py"
@@ -187,22 +186,22 @@ def test_a_base_without_checkpoint_is_one_clear_line(cli, folder, done, tmp_path
     words = ("run", "--methods", f"{changed},./hooked.py", *SMALL, *FAST, *where)
     checkpoint.unlink()
     try:
-        asked = cli.start(folder, *words).finish()
+        failed = cli.start(folder, *words).finish()
     finally:
         checkpoint.write_bytes(kept)
-    assert asked.code == 1 and "Traceback" not in asked.err
-    assert "validation scores of ce type-I seed 0 are computed from its checkpoint" in asked.err
+    assert failed.code == 1 and "Traceback" not in failed.err
+    assert "validation scores of ce type-I seed 0 are computed from its checkpoint" in failed.err
     cli.start(folder, *words).finish().ok()
 
 
 def test_own_rates_change_the_job_and_unknown_ones_are_one_line(cli, folder, done):
     _, where, _ = done
-    asked = ("run", "--methods", "./hooked.py", *SMALL, *FAST, *where)
-    changed = cli(folder, *asked, "--set", "methods.hooked.lr.coarse=0.5", "--dry-run", "--json").ok()
+    run = ("run", "--methods", "./hooked.py", *SMALL, *FAST, *where)
+    changed = cli(folder, *run, "--set", "methods.hooked.lr.coarse=0.5", "--dry-run", "--json").ok()
     (job,) = json.loads(changed.out)["jobs"]
     assert job["state"] == "train"
     message = "methods.hooked: unknown key 'lr.coarze'; did you mean 'lr.coarse'? known: "
-    cli(folder, *asked, "--set", "methods.hooked.lr.coarze=0.5").one_line(
+    cli(folder, *run, "--set", "methods.hooked.lr.coarze=0.5").one_line(
         message + "lr.backbone, lr.classifier, lr.coarse"
     )
     tune = ("tune", "--methods", "./hooked.py", *SMALL[:4], *SMALL[6:], *FAST, *where)
@@ -215,8 +214,8 @@ def test_own_rates_change_the_job_and_unknown_ones_are_one_line(cli, folder, don
 def test_a_base_that_re_ranks_has_no_validation_scores(cli, folder, tmp_path, done):
     file = tmp_path / "blend.py"
     file.write_text(POSTHOC.replace('("hooked", "ce")', '"crm"'))
-    asked = cli(folder, "run", "--methods", file, *SMALL, *FAST, *done[1])
-    asked.one_line("blend needs validation scores of crm", "re-ranks", prints=True)
+    failed = cli(folder, "run", "--methods", file, *SMALL, *FAST, *done[1])
+    failed.one_line("blend needs validation scores of crm", "re-ranks", prints=True)
 
 
 def test_hie_and_its_coarse_network(cli, folder, data_dir, tmp_path):
@@ -225,13 +224,13 @@ def test_hie_and_its_coarse_network(cli, folder, data_dir, tmp_path):
     assert "HiE" in table.out and "coarse" not in table.out and "1 to re-rank" in table.err
     board = cli(folder, "leaderboard", "--dataset", "shapes", *where[:2]).ok()
     assert "HiE" in board.out and "cross-entropy" in board.out and "coarse" not in board.out
-    specs = found(tmp_path)
+    specs = specs_by_method(tmp_path)
     assert specs["hie"][1]["base"] == [specs["ce"][0], specs["_coarse_ce"][0]]
     page = cli(folder, "mistakes", "hie", "ce", "--dataset", "shapes", *where, "--output", tmp_path / "page.html").ok()
     shown = (tmp_path / "page.html").read_text()
     assert "Re-ranks runs" in shown and specs["_coarse_ce"][0][:12] in shown, page.said
     cli(folder, "leaderboard", "--dataset", "shapes", *where[:2], "--publish", tmp_path / "published").ok()
-    there = {path.parent.name for path in tmp_path.glob("published/shapes/*/spec.json")}
-    assert there == {name for name, _ in specs.values()}
+    published_ids = {path.parent.name for path in tmp_path.glob("published/shapes/*/spec.json")}
+    assert published_ids == {name for name, _ in specs.values()}
     again = cli(folder, "leaderboard", "--dataset", "shapes", "--runs", tmp_path / "published/shapes").ok()
     assert again.out == board.out

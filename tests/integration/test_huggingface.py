@@ -105,8 +105,8 @@ def test_official_test_images_stay_test_images(cli, datasets, tmp_path):
 
 def test_without_train_and_test_shares_are_drawn(cli, datasets, tmp_path):
     """Text is a label as well, and a format that was saved does not matter."""
-    one = make(datasets, pictures(24), BIRDS * 6, datasets.Value("string"))
-    one.with_format("numpy").save_to_disk(tmp_path / "birds")
+    dataset = make(datasets, pictures(24), BIRDS * 6, datasets.Value("string"))
+    dataset.with_format("numpy").save_to_disk(tmp_path / "birds")
     (tmp_path / "tree.csv").write_text(TREE)
     assert "splits = {val = 0.1" in new(cli, tmp_path)
     file = tmp_path / "feathers.toml"
@@ -134,12 +134,13 @@ def test_mistakes_are_one_line_and_leave_nothing(cli, datasets, tmp_path):
         "damaged": (make(datasets, [{"bytes": b"no"}] * 12, [0, 1, 2, 3] * 3), "12 images cannot be read"),
     }
     (tmp_path / "tree.csv").write_text(TREE)
-    for name, (made, said) in kinds.items():
+    for name, (made, message) in kinds.items():
         made.save_to_disk(tmp_path / name)
         done = cli(tmp_path, "data", "new", "feathers", "--images", name, "--tree", "tree.csv")
-        assert done.code == 2 and said in done.err.splitlines()[-1], done.err
-    for name, said in (("hf:no-such/birds", "dataset hf:no-such/birds cannot be loaded"), ("nowhere", "no folder of")):
-        cli(tmp_path, "data", "new", "feathers", "--images", name, "--tree", "tree.csv").one_line(said)
+        assert done.code == 2 and message in done.err.splitlines()[-1], done.err
+    places = {"hf:no-such/birds": "dataset hf:no-such/birds cannot be loaded", "nowhere": "no folder of"}
+    for name, message in places.items():
+        cli(tmp_path, "data", "new", "feathers", "--images", name, "--tree", "tree.csv").one_line(message)
     assert not (tmp_path / "feathers.toml").exists()
 
 

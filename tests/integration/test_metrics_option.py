@@ -71,11 +71,11 @@ def arrays(folder, run):
         return {name: torch.from_numpy(content[name]) for name in content}
 
 
-def evidence(folder, tree, run, of=None):
+def evidence(folder, tree, run, base_run=None):
     """The evidence of a run's metrics; `of` is the run whose confidence it has."""
-    own, base = arrays(folder, run), arrays(folder, of or run)
+    stored, base = arrays(folder, run), arrays(folder, base_run or run)
     probabilities = base["scores"].double().softmax(dim=1)
-    return Evidence(own["scores"], own["targets"], tree, probabilities, own.get("level_predictions"))
+    return Evidence(stored["scores"], stored["targets"], tree, probabilities, stored.get("level_predictions"))
 
 
 def test_values_are_those_of_the_stored_predictions(cli, folder, tree):
@@ -84,7 +84,7 @@ def test_values_are_those_of_the_stored_predictions(cli, folder, tree):
     rows = as_json(cli, folder, "--metrics", ",".join(names))
     for method in ("ce", "crm", "heads"):
         bases = rows["ce"]["runs"] if method == "crm" else [None, None]
-        found = [
+        values_by_run = [
             compute_metrics(names, evidence(folder, tree, run, base))
             for run, base in zip(rows[method]["runs"], bases, strict=True)
         ]
@@ -94,7 +94,7 @@ def test_values_are_those_of_the_stored_predictions(cli, folder, tree):
             if name in ("fpa", "tice") and method != "heads":
                 assert cells[name] == {"mean": None, "ci95": None, "values": [None, None], "best": False}
                 continue
-            assert cells[name]["values"] == [of_run[name] for of_run in found]
+            assert cells[name]["values"] == [values[name] for values in values_by_run]
             expected = summarise(cells[name]["values"])
             assert (cells[name]["mean"], cells[name]["ci95"]) == pytest.approx((expected.mean, expected.ci95))
     assert rows["crm"]["metrics"]["ece"] != rows["ce"]["metrics"]["ece"]
@@ -107,14 +107,14 @@ def test_values_are_those_of_the_stored_predictions(cli, folder, tree):
 
 
 def test_columns_of_the_formats(cli, folder):
-    asked = ["--metrics", "level_accuracy@1,ece,haurc_climbing"]
-    table = leaderboard(cli, folder, *asked).ok().out
+    options = ["--metrics", "level_accuracy@1,ece,haurc_climbing"]
+    table = leaderboard(cli, folder, *options).ok().out
     heads = [cell.strip() for cell in table.splitlines()[0].strip("|").split("|")]
     assert heads == ["Model", "Method", "Level 1 accuracy ↑", "ECE ↓", "hAURC (climbing) ↓", "Runs"]
     assert "\nLevel 1 accuracy, ECE in %; hAURC (climbing) between 0 and 1.\n" in table
-    row = next(csv.DictReader(io.StringIO(leaderboard(cli, folder, *asked, "--format", "csv").ok().out)))
+    row = next(csv.DictReader(io.StringIO(leaderboard(cli, folder, *options, "--format", "csv").ok().out)))
     assert {"ece", "ece ci95", "ece best", "competitive"} <= set(row) and "top1" not in row
-    tex = leaderboard(cli, folder, *asked, "--format", "latex").ok().out
+    tex = leaderboard(cli, folder, *options, "--format", "latex").ok().out
     assert r"{llcccl}" in tex and r"Level 1 accuracy, ECE in \%;" in tex
     numbers = " +/- ".join(f"{float(row[name]):.4f}" for name in ("haurc_climbing", "haurc_climbing ci95"))
     assert numbers in table and numbers.replace("+/-", r"$\pm$") in tex
@@ -165,12 +165,12 @@ def test_predictions_that_were_only_scored(cli, folder, tree):
     work = folder / "scored"
     work.mkdir()
     shutil.copytree(folder / "data", work / "data")
-    asked = ["--dataset", "shapes", "--metrics", "+ece,+hf_micro"]
-    done = json.loads(cli(work, "score", folder / "all.npz", *asked, "--name", "all", "--json").ok().out)
+    options = ["--dataset", "shapes", "--metrics", "+ece,+hf_micro"]
+    done = json.loads(cli(work, "score", folder / "all.npz", *options, "--name", "all", "--json").ok().out)
     expected = compute_metrics(["ece", "hf_micro"], evidence(folder, tree, run))
     assert {name: done["metrics"][name]["mean"] for name in expected} == expected
     assert done["metrics"]["ece"]["low"] is None and done["metrics"]["top1"]["low"] is not None
-    cells = cli(work, "score", folder / "top.npz", *asked, "--name", "top").ok().out
+    cells = cli(work, "score", folder / "top.npz", *options, "--name", "top").ok().out
     line = next(line for line in cells.splitlines() if "ECE ↓" in line)
     assert [cell.strip() for cell in line.strip("|").split("|")] == ["ECE ↓", "-", "-", "-"]
     rows = as_json(cli, work, "--metrics", "+ece,+hf_micro")
@@ -181,8 +181,8 @@ def test_predictions_that_were_only_scored(cli, folder, tree):
 
 
 def numbers(table):
-    found = [re.findall(r"[\d.]+ \+/- [\d.]+", line) for line in table.splitlines()]
-    return list(filter(None, found))
+    cells = [re.findall(r"[\d.]+ \+/- [\d.]+", line) for line in table.splitlines()]
+    return list(filter(None, cells))
 
 
 def test_published_records_keep_their_columns(cli, folder):

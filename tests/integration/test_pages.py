@@ -48,11 +48,11 @@ def test_listed_exceptions_of_pages_exist():
 def commands_of(path):
     """The commands in a page's sentences, as in `hierbench run ...`, and in lines that are not run."""
     text = re.sub(r"^```.*?^```", "", (ROOT / path).read_text(encoding="utf-8"), flags=re.M | re.S)
-    found = re.findall(r"`(?:uv run )?hierbench ([a-z][^`]*)`", re.sub(r"\n\s*", " ", text))
+    commands = re.findall(r"`(?:uv run )?hierbench ([a-z][^`]*)`", re.sub(r"\n\s*", " ", text))
     for line in lines_of(path) if path in PAGES else ():
         if not is_run(line):
-            found += re.findall(r"hierbench ([a-z][^>]*)", line)
-    return [text for text in dict.fromkeys(found) if text.split()[0] != "COMMAND"]
+            commands += re.findall(r"hierbench ([a-z][^>]*)", line)
+    return [text for text in dict.fromkeys(commands) if text.split()[0] != "COMMAND"]
 
 
 @pytest.mark.parametrize(("path", "text"), [(path, text) for path in SPOKEN for text in commands_of(path)])
@@ -63,8 +63,8 @@ def test_a_command_that_is_not_run_is_taken(path, text):
     for word in first or [None]:
         command, rest = command_of([words[0], *([word] if word else []), *words[2:]])
         assert not hasattr(command, "commands") or rest == []
-        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        assert set(re.findall(r"--[a-z-]+", text)) <= known
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        assert set(re.findall(r"--[a-z-]+", text)) <= options
     if "--dataset" in text and not re.search(r"[\[|$]|\.\.\.", text):
         command, rest = command_of(shlex.split(text))
         taken = command.make_context(command.name, rest).params
@@ -141,9 +141,9 @@ def test_the_workflow_of_publishing_with_others_verifies_each_table(page, cli, t
 def test_printed_output_of_python_blocks(page):
     from hierbench.metrics import find_metric, known_metrics
 
-    _, said = page("docs/metrics.md")
-    names = said["names"]
-    assert find_metric("ece").formula in "".join(text for text in said.values() if isinstance(text, str))
+    _, outputs = page("docs/metrics.md")
+    names = outputs["names"]
+    assert find_metric("ece").formula in "".join(text for text in outputs.values() if isinstance(text, str))
     assert list(names["values"]) == ["top1", "hf_macro", "hops@20", "ece", "haurc_climbing"]
     assert names["every"].keys() == set(known_metrics(names["tree"]))
 

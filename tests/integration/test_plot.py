@@ -44,10 +44,10 @@ def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
 
 def test_predictions_that_are_gone(cli, trained_folder, tmp_path):
     shutil.copytree(trained_folder / "runs", tmp_path / "runs")
-    asked = ("plot", "confusion", "--dataset", "shapes", "--data-dir", trained_folder / "data")
-    run = cli(tmp_path, *asked, "--method", "crm", "--seed", "0").ok().out.split()[1]
+    command = ("plot", "confusion", "--dataset", "shapes", "--data-dir", trained_folder / "data")
+    run = cli(tmp_path, *command, "--method", "crm", "--seed", "0").ok().out.split()[1]
     (tmp_path / "runs" / run / "predictions.npz").unlink()
-    cli(tmp_path, *asked, "--run", run[:8]).one_line("has no predictions.npz")
+    cli(tmp_path, *command, "--run", run[:8]).one_line("has no predictions.npz")
 
 
 def test_plots_of_runs_without_torch(without_torch, trained_folder):

@@ -83,8 +83,8 @@ def test_settings_may_be_nested_and_of_numpy(page, light, monkeypatch):
     names, folder, _, _ = page
     monkeypatch.chdir(folder)
     cached = names["board"]["ce"].runs
-    for given in ({"train.epochs": np.int64(1)}, {"train": {"epochs": 1}}, {"train": {"epochs": torch.tensor(1)}}):
-        assert hierbench.run("ce", "shapes", **names["options"] | {"set": given})["ce"].runs == cached
+    for settings in ({"train.epochs": np.int64(1)}, {"train": {"epochs": 1}}, {"train": {"epochs": torch.tensor(1)}}):
+        assert hierbench.run("ce", "shapes", **names["options"] | {"set": settings})["ce"].runs == cached
     rates = {"backbone": 0.1, "transform": np.float32(0.5), "classifier": 0.1}
     nested = {
         "train": {"lr": {"type-I": rates}},
@@ -151,16 +151,16 @@ def test_comparisons_are_those_of_the_command(board, trained, data_dir, cli, tmp
     every = board.compare("ce")
     assert cli(tmp_path, "compare", "ce", *options).ok().out == str(every)
     assert len(every) == 2 and list(every.frame().reference) == ["ce:type-I"] * 12
-    one = board.compare("ce", "crm")
+    single = board.compare("ce", "crm")
     paired = board.frame(by="seed").pivot(index=["metric", "seed"], columns="method", values="value")
     gap = (paired.crm - paired.ce).loc["hierdist@5"]
-    assert one["hierdist@5"].mean == pytest.approx(gap.mean()) and one["hierdist@5"].test == "paired"
-    assert repr(one) == "<Differences shapes: crm:type-I minus ce>" and "minus" in one._repr_html_()
-    assert next(iter(one)).row is board["crm"]
+    assert single["hierdist@5"].mean == pytest.approx(gap.mean()) and single["hierdist@5"].test == "paired"
+    assert repr(single) == "<Differences shapes: crm:type-I minus ce>" and "minus" in single._repr_html_()
+    assert next(iter(single)).row is board["crm"]
     with pytest.raises(UserError, match="2 comparisons"):
         every["top1"]
     with pytest.raises(UserError, match="unknown metric"):
-        one["ece"]
+        single["ece"]
     with pytest.raises(UserError, match="unknown row"):
         board.compare("ce", "haframe")
 

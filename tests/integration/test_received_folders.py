@@ -42,12 +42,12 @@ PLACES += [f"data/{name}" for name in IN_DATA]
 
 def content(folder):
     """Return the bytes, times and kinds of all files in a folder."""
-    found = {}
+    files = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
         data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-        found[str(path.relative_to(folder))] = (data, status.st_mtime_ns, status.st_mode)
-    return found
+        files[str(path.relative_to(folder))] = (data, status.st_mtime_ns, status.st_mode)
+    return files
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def put(work, outside, place, kind):
     path = work / place.replace("CE", cross_entropy(work))
     path.parent.mkdir(parents=True, exist_ok=True)
     outside.mkdir(exist_ok=True)
-    there, is_folder = (
+    target, is_folder = (
         outside / "victim",
         path.is_dir() or place.endswith(("damaged", "snapshots", "collapse", "plots", "CE")),
     )
@@ -90,18 +90,18 @@ def put(work, outside, place, kind):
         return path
     if is_folder:
         if path.exists():
-            path.rename(there)
-        there.mkdir(exist_ok=True)
+            path.rename(target)
+        target.mkdir(exist_ok=True)
         for name in ("epoch-001.pt", "epoch-001.json", "train-rows.npy", "checkpoint.pt", "status.json", "notes.txt"):
-            if not (there / name).exists():
-                (there / name).write_text(SECRET)
+            if not (target / name).exists():
+                (target / name).write_text(SECRET)
         for number in range(60):
-            (there / f"{number:064x}.json").write_text(SECRET)
-        os.symlink(there, path)
+            (target / f"{number:064x}.json").write_text(SECRET)
+        os.symlink(target, path)
     else:
         path.unlink(missing_ok=True)
-        there.write_text(SECRET)
-        os.symlink(there, path)
+        target.write_text(SECRET)
+        os.symlink(target, path)
     return path
 
 
@@ -161,9 +161,9 @@ def test_every_command_with_an_unexpected_file_at_every_place(cli, work, few, tm
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_record_that_is_not_the_run_s_own_file_is_not_published(cli, work, tmp_path, name):
     path = work / "runs" / cross_entropy(work) / name
-    there = tmp_path / "there"
-    path.rename(there)  # the right content: its digest says nothing
-    os.symlink(there, path)
+    target = tmp_path / "there"
+    path.rename(target)  # the right content: its digest says nothing
+    os.symlink(target, path)
     done = cli(work, *PUBLISH)
     assert not (work / "published/shapes").exists() and done.code == 2, done.said
     named = name in done.said and "symbolic link" in done.said

@@ -47,14 +47,14 @@ def test_a_re_ranked_row_and_its_base_again(cli, folder):
     assert done.out.count("bitwise the same (top1 ") == 2
     old, new = Store(folder / "runs"), Store(folder / "again")
     specs = [spec_of(run) for run in new.runs()]
-    found = sorted((spec["method"]["name"], spec["seed"]) for spec in specs)
-    assert found == [(name, seed) for name in ("ce", "crm") for seed in (0, 1)]
+    rows = sorted((spec["method"]["name"], spec["seed"]) for spec in specs)
+    assert rows == [(name, seed) for name in ("ce", "crm") for seed in (0, 1)]
     for run in new.runs():
         assert digest_of(run, "predictions.npz") == digest_of(old.run(run.folder.name), "predictions.npz")
     # The printed command is the same, and so is what it gives.
     words = json.loads(cli(folder, "reproduce", "runs", "crm:type-I", "--json").ok().out)["rows"][0]["command"]
-    said = cli(folder, *words[1:], "--runs", "again", "--mlflow", "off", "--jobs", "1").ok()
-    assert "4 cached" in said.err
+    repeated = cli(folder, *words[1:], "--runs", "again", "--mlflow", "off", "--jobs", "1").ok()
+    assert "4 cached" in repeated.err
 
 
 def test_another_result_is_named(cli, folder, monkeypatch):
@@ -140,8 +140,8 @@ def test_weights_that_were_given_have_to_be_given_again(cli, folder):
     assert "--weights mine.pt " in shown.out and f"SHA-256 {spec['weights']}" in shown.out
     torch.save(build_own("wrn10-1-s4", "activated").layers.state_dict(), folder / "other.pt")
     again = ("reproduce", "started", "ce:top1", "--run", "--jobs", "1")
-    for given in ((), ("--weights", "other.pt")):
-        done = cli(folder, *again, *given)
+    for option in ((), ("--weights", "other.pt")):
+        done = cli(folder, *again, *option)
         assert done.code == 2 and f"weights was {spec['weights']} and is " in done.err, done.err
         assert done.err.endswith("here; give --weights FILE\n")
     assert "bitwise the same" in cli(folder, *again, "--weights", "mine.pt").ok().out

@@ -56,8 +56,8 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place):
     done = cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok()
     report = json.loads(done.out)
     tree = find("shapes", place / "data").hierarchy("height")
-    wanted = evaluate(scores, targets, tree)
-    assert {name: cell["mean"] for name, cell in report["metrics"].items()} == wanted
+    expected = evaluate(scores, targets, tree)
+    assert {name: cell["mean"] for name, cell in report["metrics"].items()} == expected
     assert all(cell["low"] < cell["mean"] < cell["high"] for cell in report["metrics"].values())
     assert report["interval"]["over"] == "images"
 
@@ -65,13 +65,13 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place):
     *rows, row = after["rows"]
     assert rows == before["rows"] and {**after, "rows": rows} == before
     assert row["scored"] is True and (row["type"], row["method"], row["title"]) == ("scored", "vit", "vit (scored)")
-    assert not row["competitive"] and row["metrics"]["top1"]["mean"] == wanted["top1"]
+    assert not row["competitive"] and row["metrics"]["top1"]["mean"] == expected["top1"]
     assert row["metrics"]["top1"]["ci95"] is None and row["runs"] == report["runs"]
     for format_, shown in (("markdown", "vit (scored)"), ("latex", "vit (scored)"), ("csv", "vit (scored)")):
         assert shown in cli(place, "leaderboard", "--dataset", "shapes", "--format", format_).ok().out
     shown = cli(place, "leaderboard", "--dataset", "shapes").ok().out
     low, high = (report["metrics"]["top1"][end] for end in ("low", "high"))
-    assert f"{wanted['top1']:.2f} [{low:.2f}, {high:.2f}]" in shown and "bootstrap interval over the images" in shown
+    assert f"{expected['top1']:.2f} [{low:.2f}, {high:.2f}]" in shown and "bootstrap interval over the images" in shown
     assert "predictions made elsewhere" in shown and "two seeds say little" in shown
 
     store = Store(place / "runs")
@@ -101,14 +101,14 @@ def test_labels_alone(cli, tmp_path):
     np.savez(tmp_path / "b.npz", predictions=classes[labels], targets=classes[targets])
     np.save(tmp_path / "c.npy", labels)
     np.save(tmp_path / "targets.npy", targets)
-    wanted = evaluate(scores, targets, tree, ks=(1,))
+    expected = evaluate(scores, targets, tree, ks=(1,))
     evidence = Evidence(torch.from_numpy(scores), torch.from_numpy(targets), tree, torch.from_numpy(scores))
     names = ["min_distance@1", "hf_macro", "level_accuracy@2"]
-    wanted |= compute_metrics(names, evidence)
+    expected |= compute_metrics(names, evidence)
     metrics = ("--metrics", "+" + ",+".join(names), "--tree", "shapes", "--json")
     for words in (("a.npz",), ("b.npz",), ("c.npy", "--targets", "targets.npy")):
         shown = json.loads(cli(tmp_path, "score", *words, *metrics).ok().out)["metrics"]
-        assert {name: cell["mean"] for name, cell in shown.items()} == wanted
+        assert {name: cell["mean"] for name, cell in shown.items()} == expected
     same = ("score", "a.npz", "c.npy", "--targets", "targets.npy", "--tree", "shapes")
     cli(tmp_path, *same).one_line("hold the same predictions")
 
@@ -119,10 +119,10 @@ def test_other_commands_leave_scored_rows_out_with_a_note(cli, place):
     cli(place, "mistakes", "--dataset", "shapes", "ce:type-I:0", id_[:12]).one_line("made elsewhere")
     cli(place, "plot", "confusion", "--dataset", "shapes", "--run", id_[:12]).one_line("made elsewhere")
     cli(place, "plot", "tradeoff", "--dataset", "shapes").ok()
-    wanted = "'vit' is a scored row; only rows of runs are compared"
+    message = "'vit' is a scored row; only rows of runs are compared"
     for command in (["compare", "vit"], ["compare", "ce", "vit"]):
-        cli(place, *command, "--dataset", "shapes").one_line(wanted)
-    cli(place, "power", "ce", "vit", "--dataset", "shapes").one_line(wanted)
+        cli(place, *command, "--dataset", "shapes").one_line(message)
+    cli(place, "power", "ce", "vit", "--dataset", "shapes").one_line(message)
     cli(place, "compare", "ce", "vitt", "--dataset", "shapes").one_line("unknown row 'vitt'")
     for name in ("vit", "vit (scored)", "vit:scored", "vit:top1"):
         cli(place, "reproduce", "runs", name).one_line("it cannot be trained")
@@ -165,7 +165,7 @@ def test_seeds_make_a_row_with_a_t_interval(cli, place):
     report = json.loads(cli(place, "score", *files, "--dataset", "shapes", "--json").ok().out)
     row = board(cli, place)["rows"][-1]
     assert report["name"] == row["method"] == "vit" and row["n"] == row["planned"] == 3
-    top1 = [found["top1"] for found in metrics]
+    top1 = [values["top1"] for values in metrics]
     half = 4.302652729696142 * np.std(top1, ddof=1) / np.sqrt(3)
     assert row["metrics"]["top1"]["ci95"] == pytest.approx(half) and sorted(top1) == sorted(
         row["metrics"]["top1"]["values"]
@@ -278,8 +278,8 @@ def test_rows_with_ids_are_put_in_order_and_need_no_targets(cli, place, shown):
     frame.insert(0, "filename", [ids[row] for row in order])
     frame.to_parquet(place / "timm.parquet")
     report = json.loads(cli(place, "score", "timm.parquet", "--dataset", "shapes", "--json").ok().out)
-    wanted = evaluate(scores, targets, tree_of(place))
-    assert {name: cell["mean"] for name, cell in report["metrics"].items()} == wanted
+    expected = evaluate(scores, targets, tree_of(place))
+    assert {name: cell["mean"] for name, cell in report["metrics"].items()} == expected
     frame["filename"] = [*frame["filename"][:-1], "other.JPEG"]
     frame.to_parquet(place / "odd.parquet")
     cli(place, "score", "odd.parquet", "--dataset", "shapes").one_line("1 of 240 ids are missing", "are missing: val/n")
@@ -309,8 +309,8 @@ def test_targets_and_rows_are_checked(cli, place):
     cli(place, "score", "alone.npy", "--dataset", "shapes", "--data-dir", "none").one_line("data prepare shapes")
     assert before == sorted((place / "runs").glob("*/"))
     outs = [
-        cli(place, "score", *one, "--dataset", "shapes", "--name", "same", "--format", "csv").ok()
-        for one in (["numbered.npz"], ["alone.npy"], ["alone.npy", "--targets", "targets.txt"], ["vit.npz"])
+        cli(place, "score", *words, "--dataset", "shapes", "--name", "same", "--format", "csv").ok()
+        for words in (["numbered.npz"], ["alone.npy"], ["alone.npy", "--targets", "targets.txt"], ["vit.npz"])
     ]
     assert len({done.out for done in outs}) == 1
     assert "neither ids nor targets" in outs[1].err and "note" not in outs[2].err
@@ -341,8 +341,8 @@ def test_files_of_other_examples_are_not_seeds(cli, tmp_path):
     np.savez(tmp_path / "b.npz", scores=scores[::-1], targets=targets[::-1])
     np.savez(tmp_path / "few.npz", scores=scores[:40], targets=targets[:40])
     num = int((targets != targets[::-1]).sum())
-    wanted = f"a.npz and b.npz are not seeds of one model: {num} of 50 targets differ"
-    cli(tmp_path, "score", "a.npz", "b.npz", "--tree", "cifar100").one_line(wanted)
+    message = f"a.npz and b.npz are not seeds of one model: {num} of 50 targets differ"
+    cli(tmp_path, "score", "a.npz", "b.npz", "--tree", "cifar100").one_line(message)
     cli(tmp_path, "score", "a.npz", "few.npz", "--tree", "cifar100").one_line("a.npz", "few.npz", "50 and 40 examples")
     ids = np.arange(50)
     np.savez(tmp_path / "a.npz", scores=scores, targets=targets, ids=ids)

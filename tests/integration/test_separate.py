@@ -43,27 +43,27 @@ def values_of(runs, method, metric):
 
 
 def test_rows_that_differ(cli, made):
-    asked = (*SEPARATE, "--max-seeds", "9", "--metric", "hierdist@20")
-    dry = cli(made, *asked, "--dry-run").ok()
+    command = (*SEPARATE, "--max-seeds", "9", "--metric", "hierdist@20")
+    dry = cli(made, *command, "--dry-run").ok()
     assert "a look after every seed from 3 to 9, each at level 0.01" in dry.said and not (made / "runs").exists()
-    done = cli(made, *asked, "--json").ok()
-    found = json.loads(done.out)
+    done = cli(made, *command, "--json").ok()
+    report = json.loads(done.out)
     assert (
-        found["looks"][-1]["p"] < found["nominal"]
-        and found["rows"] == ["crm", "ce"]
-        and (found["start"], found["most"]) == (3, 9)
+        report["looks"][-1]["p"] < report["nominal"]
+        and report["rows"] == ["crm", "ce"]
+        and (report["start"], report["most"]) == (3, 9)
     )
     crm, ce = (values_of(made / "runs", method, "hierdist@20") for method in ("crm", "ce"))
-    num = 2 + len(found["looks"])
+    num = 2 + len(report["looks"])
     assert sorted(crm) == sorted(ce) == list(range(num))  # no seed after the look that separates
     differences = [crm[seed] - ce[seed] for seed in range(num)]
-    for number, look in enumerate(found["looks"], 3):
+    for number, look in enumerate(report["looks"], 3):
         test = scipy.stats.ttest_1samp(differences[:number], 0)
         assert look["p"] == pytest.approx(test.pvalue) and look["n"] == number
-        assert (look["p"] < found["nominal"]) == (look is found["looks"][-1])
-    again = cli(made, *asked, "--json").ok()
+        assert (look["p"] < report["nominal"]) == (look is report["looks"][-1])
+    again = cli(made, *command, "--json").ok()
     assert again.out == done.out and "done: " not in again.err
-    assert f"after {num} seeds" in cli(made, *asked).ok().out
+    assert f"after {num} seeds" in cli(made, *command).ok().out
 
 
 def test_a_failed_job_ends_it(cli, made, tmp_path, monkeypatch):

@@ -144,8 +144,8 @@ def test_pages_load_without_errors_and_are_accessible(chromium, kinds, site, hal
     for path, scheme in schemes[half::2]:
         page = browser.show(chromium, path.as_uri(), scheme=scheme)
         assert page.get_log("browser") == [], path
-        asked = browser.requests(page)
-        assert path.as_uri() in asked and all(url.startswith(site.as_uri()) for url in asked), asked
+        requested = browser.requests(page)
+        assert path.as_uri() in requested and all(url.startswith(site.as_uri()) for url in requested), requested
         assert js(page, "window.ran") is None
         assert browser.violations(page) == [], (path, scheme)
         ground = js(page, "getComputedStyle(document.documentElement).backgroundColor")

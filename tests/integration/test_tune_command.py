@@ -118,8 +118,8 @@ def test_two_at_once_share_the_grid(cli, alone, data):
     assert len((folder / "steps").read_text()) == 8 * STEPS  # nothing was trained twice
     assert outputs[0].out == outputs[1].out
     expected = read_tuned(alone[0] / FOUND)[KEY]
-    found = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
-    assert (found.params, found.mean) == (expected.params, expected.mean)
+    tuned = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
+    assert (tuned.params, tuned.mean) == (expected.params, expected.mean)
 
 
 def test_a_configuration_that_diverges_does_not_win_and_is_tried_again_by_the_next_command(cli, data):
@@ -130,8 +130,8 @@ def test_a_configuration_that_diverges_does_not_win_and_is_tried_again_by_the_ne
     code, out, err = cli(folder, *grid)
     assert code == 1 and "failed: counted type-II alpha 0.3, gamma 13 seed 1000: " in err
     assert len(ranking(out)) == 1
-    found = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
-    assert (found.params, found.trials, found.runner_up) == ({"alpha": 0.3, "gamma": 2.0}, 1, {})
+    tuned = read_tuned(folder / FOUND)[("paper", "counted", "type-II")]
+    assert (tuned.params, tuned.trials, tuned.runner_up) == ({"alpha": 0.3, "gamma": 2.0}, 1, {})
     assert recorded(folder) == ["COMPLETE", "FAIL"]
 
     (folder / "mended").touch()
@@ -184,21 +184,21 @@ def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
     _, out, err = cli(folder, "tune", "--methods", "ce,haframe", *RATES, *POINTS).ok()
     assert "ce type-II: 2 configurations x 1 runs" in err and "haframe type-II: 2 configurations x 1 runs" in err
     assert "Rank lr.classifier alpha gamma Validation hierdist@1" in " ".join(out.split()) and len(started(folder)) == 4
-    found = {key[1]: entry.params for key, entry in read_tuned(folder / FOUND).items()}
-    assert found["ce"].keys() == {"lr.classifier"} and found["ce"]["lr.classifier"] in (0.01, 0.1)
-    assert found["haframe"] == {"alpha": 0.4, "gamma": 8.0, "lr.classifier": found["haframe"]["lr.classifier"]}
-    assert found["haframe"]["lr.classifier"] in (0.02, 0.05)
+    tuned = {key[1]: entry.params for key, entry in read_tuned(folder / FOUND).items()}
+    assert tuned["ce"].keys() == {"lr.classifier"} and tuned["ce"]["lr.classifier"] in (0.01, 0.1)
+    assert tuned["haframe"] == {"alpha": 0.4, "gamma": 8.0, "lr.classifier": tuned["haframe"]["lr.classifier"]}
+    assert tuned["haframe"]["lr.classifier"] in (0.02, 0.05)
 
     run = ("run", *RATES, "--seeds", "1", "--tuned")
     _, out, err = cli(folder, *run, "--methods", "ce,crm,haframe").ok()
-    assert f"tuned: ce type-II: lr.classifier {found['ce']['lr.classifier']:g} (2 x 1 runs" in err
+    assert f"tuned: ce type-II: lr.classifier {tuned['ce']['lr.classifier']:g} (2 x 1 runs" in err
     specs = {path.parent.name: json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")}
     final = {spec["method"]["name"]: (name, spec) for name, spec in specs.items() if spec["split"] == "test"}
     assert len(specs) == 4 + 3 and final.keys() == {"ce", "crm", "haframe"}
     assert final["crm"][1]["base"] == final["ce"][0]
     for method, (_, spec) in final.items():
-        own = found["ce" if method == "crm" else method]["lr.classifier"]
-        assert spec["train"]["lr"] == {"backbone": 0.1, "transform": 0.15, "classifier": own}
+        rate = tuned["ce" if method == "crm" else method]["lr.classifier"]
+        assert spec["train"]["lr"] == {"backbone": 0.1, "transform": 0.15, "classifier": rate}
     assert "learning rates tuned per method" in out + err
     budgets = [line.split("|")[-2].strip() for line in out.splitlines() if line.startswith("|")][2:]
     assert budgets == ["2 x 1"] * 3  # also the re-ranked row, whose base was tuned
@@ -210,16 +210,16 @@ def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
 
 def test_all_skips_methods_without_hyperparameters_with_a_note(cli, data):
     folder = data("all")
-    asked = ("tune", "--dataset", "shapes", "--types", "type-II", "--dry-run", "--methods")
-    _, out, err = cli(folder, *asked, "all").ok()
+    command = ("tune", "--dataset", "shapes", "--types", "type-II", "--dry-run", "--methods")
+    _, out, err = cli(folder, *command, "all").ok()
     assert "note: crm has nothing to tune and is left out; it re-ranks ce" in err and "note: ce has nothing" in err
     assert "\nhaframe  " in out and "\nce  " not in out
-    _, out, err = cli(folder, *asked, "all", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]").ok()
+    _, out, err = cli(folder, *command, "all", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]").ok()
     for method in ("ce", "flamingo", "hafeature"):
         assert re.search(rf"^{method} +type-II +2 +3 +lr.backbone 0.01, 0.1", out, re.M)
     _, out, err = cli(
-        folder, *asked, "all", "--sampler", "tpe", "--trials", "7", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]"
+        folder, *command, "all", "--sampler", "tpe", "--trials", "7", "--set", "tune.grid.all.lr.backbone=[0.01,0.1]"
     ).ok()
     budgets = re.findall(r"^(\w+) +type-II +(\d+) ", out, re.M)
-    trained = {found.name for found in map(find_method, method_names()) if found.trains}
+    trained = {method.name for method in map(find_method, method_names()) if method.trains}
     assert dict(budgets) == dict.fromkeys(trained | {"_coarse_ce"}, "7")  # HiE's coarse network is tuned with them

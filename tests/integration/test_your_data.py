@@ -12,8 +12,9 @@ RUN = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds.toml
 @pytest.fixture(scope="module")
 def walked(page):
     """The page's commands in their order, with one seed of one epoch: {command: output}."""
-    folder, said = page("docs/your-data.md")
-    return folder, {" ".join(line.split()[1:3]): done for line, done in said.items() if line.startswith("hierbench ")}
+    folder, outputs = page("docs/your-data.md")
+    commands = {line: done for line, done in outputs.items() if line.startswith("hierbench ")}
+    return folder, {" ".join(line.split()[1:3]): done for line, done in commands.items()}
 
 
 @pytest.fixture

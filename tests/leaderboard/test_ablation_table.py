@@ -18,8 +18,8 @@ def rows_of(tex):
     for line in table.split(r"\\" + "\n"):
         if line.count("+/-") != 5:
             continue
-        if found := re.search(r"\\multirow\{4\}\{\*\}\{(?:\\shortstack\{)?(.*?)\}", line):
-            title = found[1].replace(r"\\", "")
+        if match := re.search(r"\\multirow\{4\}\{\*\}\{(?:\\shortstack\{)?(.*?)\}", line):
+            title = match[1].replace(r"\\", "")
         parts = [" ".join(part.split()) for part in line.split("&")]
         marks = []
         for part in parts[2:6]:
@@ -59,9 +59,9 @@ def test_best_is_settled_by_the_interval_and_needs_a_number():
     """And all runs that were planned."""
     means = [(2.0, 0.2), (2.0, 0.1), (None, None), (2.3, 0.1)]
     rows = [Row("", "", "", 5, 5, dict.fromkeys(METRICS[:2], Cell(mean, ci95, best=True))) for mean, ci95 in means]
-    found = with_best_means(Board("d", "paper", "height", rows)).rows
-    assert [row.metrics["mistake_severity"].best for row in found] == [False, True, False, False]
-    assert [row.metrics["top1"].best for row in found] == [False, False, False, True]
+    marked = with_best_means(Board("d", "paper", "height", rows)).rows
+    assert [row.metrics["mistake_severity"].best for row in marked] == [False, True, False, False]
+    assert [row.metrics["top1"].best for row in marked] == [False, False, False, True]
     short = replace(rows[3], n=4, lacking=(4,), metrics=dict.fromkeys(METRICS[:2], Cell(9.0, 0.1)))
     lacking = with_best_means(Board("d", "paper", "height", [*rows[:3], short]))
     assert [row.metrics["top1"].best for row in lacking.rows] == [False, True, False, False]

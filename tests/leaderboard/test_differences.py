@@ -54,9 +54,9 @@ def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
     ]
     cut = replace(board, rows=tuple(rows), seeds=(0, 1, 2))
 
-    def named(of):
-        arrows = make_arrows(of)
-        return {(row.method, row.type, n): arrows.get((id(row), n), "") for row in of.rows for n in METRICS}
+    def named(board):
+        arrows = make_arrows(board)
+        return {(row.method, row.type, n): arrows.get((id(row), n), "") for row in board.rows for n in METRICS}
 
     assert named(fewer) == named(cut)
     lacks = replace(board, rows=tuple(replace(row, lacking=(4,)) for row in board.rows if row.method != "ce"))
@@ -91,7 +91,7 @@ def test_differences_from_a_reference_are_one_family(published):
     assert len(content["differences"]) == 20 and len(content["specs"]) == 4
     two = compare_rows(board, "ce:type-II", ["soft_labels:type-II"])
     assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
-    said = "- soft labels type-II is not cross-entropy in: method.name: ce -> soft_labels"
-    assert said in render(differences_table(board, two))
+    note = "- soft labels type-II is not cross-entropy in: method.name: ce -> soft_labels"
+    assert note in render(differences_table(board, two))
     fewer = compare_rows(Board.of(NAME, without(store.root, board.rows[0].runs[:4])), "ce")
     assert len(fewer) == 4 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference

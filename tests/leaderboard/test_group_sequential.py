@@ -44,9 +44,9 @@ def test_equal_rows_are_separated_in_five_of_a_hundred_cases(start, most):
     assert crossing_probability(start, most, design.nominal) == pytest.approx(LEVEL, abs=1e-6)
     rng = np.random.default_rng(11)
     shared = rng.normal(0, 4, (PATHS, most))  # what a seed has in common
-    one, other = shared + rng.normal(0, 1, (PATHS, most)), shared + rng.normal(0, 3, (PATHS, most))
-    found = stopped(one - other, design)[0].mean()
-    assert found == pytest.approx(LEVEL, abs=0.0045), found  # four standard errors
+    first, second = shared + rng.normal(0, 1, (PATHS, most)), shared + rng.normal(0, 3, (PATHS, most))
+    rate = stopped(first - second, design)[0].mean()
+    assert rate == pytest.approx(LEVEL, abs=0.0045), rate  # four standard errors
 
 
 def test_one_look_is_the_t_test_and_more_are_between_it_and_bonferroni():
@@ -83,20 +83,21 @@ def test_differences_that_are_not_normal(draw, highest):
 
 def test_power_and_seeds_against_a_test_of_fixed_size():
     """What stopping early costs in power, and saves in seeds: the numbers of docs/seeds.md."""
-    rng, design, found = np.random.default_rng(14), make_design(5, 20), {}
+    rng, design, results = np.random.default_rng(14), make_design(5, 20), {}
     for size in (0.5, 1.0, 2.0):
         separated, seeds = stopped(rng.normal(size, 1, (PATHS, 20)), design)
-        found[size] = float(separated.mean()), float(seeds.mean())
+        results[size] = float(separated.mean()), float(seeds.mean())
         fixed = float(compute_power(Effect(size, (1.0,)), 20))
-        assert found[size][0] < fixed + 0.01 and found[size][1] < 20
-    assert found[0.5] == pytest.approx((0.41, 16.9), abs=0.1) and found[1.0] == pytest.approx((0.955, 10.4), abs=0.1)
-    assert found[2.0] == pytest.approx((1.0, 5.8), abs=0.1)
+        assert results[size][0] < fixed + 0.01 and results[size][1] < 20
+    assert results[0.5] == pytest.approx((0.41, 16.9), abs=0.1)
+    assert results[1.0] == pytest.approx((0.955, 10.4), abs=0.1)
+    assert results[2.0] == pytest.approx((1.0, 5.8), abs=0.1)
 
 
 def test_looking_with_the_ordinary_level_finds_almost_four_times_as_many():
     """Why there is a design at all: p < 0.05 at any of 16 looks."""
-    found = stopped(np.random.default_rng(15).normal(size=(PATHS, 20)), Design(5, 20, 0.05))[0].mean()
-    assert 0.18 < found < 0.2 and crossing_probability(5, 20, 0.05) == pytest.approx(found, abs=0.007)
+    rate = stopped(np.random.default_rng(15).normal(size=(PATHS, 20)), Design(5, 20, 0.05))[0].mean()
+    assert 0.18 < rate < 0.2 and crossing_probability(5, 20, 0.05) == pytest.approx(rate, abs=0.007)
 
 
 def test_intervals_of_all_looks_hold_together():

@@ -33,15 +33,15 @@ def ledger():
 
 
 def line(ledger, kind, title, metric="top1"):
-    (found,) = [x for x in ledger.lines if (x.type, x.title, x.metric) == (kind, title, metric)]
-    return found
+    (match,) = [x for x in ledger.lines if (x.type, x.title, x.metric) == (kind, title, metric)]
+    return match
 
 
 def test_gap_and_overlap_by_hand(ledger):
-    found = line(ledger, "type-I", "ce")
-    assert found.published == Cell(77.65, 0.2635)
-    assert found.gap == pytest.approx(-0.65) and found.overlap  # 0.2635 + 0.3866 = 0.6501
-    less, touching = (replace(found, ours=Cell(77.0, width)) for width in (0.3864, 0.3865))
+    entry = line(ledger, "type-I", "ce")
+    assert entry.published == Cell(77.65, 0.2635)
+    assert entry.gap == pytest.approx(-0.65) and entry.overlap  # 0.2635 + 0.3866 = 0.6501
+    less, touching = (replace(entry, ours=Cell(77.0, width)) for width in (0.3864, 0.3865))
     assert less.overlap is False
     assert 0.2635 + 0.3865 < abs(77.0 - 77.65) and touching.overlap  # 0.65, which is a little less in binary
     full = line(ledger, "type-II", "HAFrame (alpha=0.4, gamma=2.0)")
@@ -55,9 +55,9 @@ def test_missing_cells_have_no_gap(ledger):
         ("type-II", "ce", "top1", True, True),  # without a finished run
         ("type-II", "HAFrame (alpha=0.4, gamma=2.0)", "hierdist@20", True, False),
     ):
-        found = line(ledger, kind, title, metric)
-        assert (found.published is not None, found.ours is not None) == (published, ours)
-        assert found.gap is None and found.overlap is None
+        entry = line(ledger, kind, title, metric)
+        assert (entry.published is not None, entry.ours is not None) == (published, ours)
+        assert entry.gap is None and entry.overlap is None
     one_run = line(ledger, "type-II", "HAFrame (alpha=0.0, gamma=2.0)")
     assert one_run.gap == pytest.approx(-0.71) and one_run.overlap is None
 
@@ -94,10 +94,10 @@ def test_the_differences_name_existing_rows_and_those_of_ce_affect_crm():
     assert difference.touches(*place, "crm", "top1", "paper") and difference.touches(*place, "ce", "top1", "authors")
     assert not difference.touches(*place, "crm", "hierdist@1", "paper")
     assert not KnownDifference(row=1, summary="", methods=("crm",)).touches(*place, "ce", "top1", "paper")
-    known = known_differences()
-    assert len({entry.row for entry in known}) == len(known) >= 14
+    entries = known_differences()
+    assert len({entry.row for entry in entries}) == len(entries) >= 14
     methods = {x.method for dataset in paper_datasets() for x in Board.paper(dataset).rows}
-    for entry in known:
+    for entry in entries:
         assert set(entry.datasets) <= set(paper_datasets()), entry
         assert set(entry.methods) <= methods and set(entry.metrics) <= set(METRICS), entry
         assert entry.summary and "\n" not in entry.summary and not entry.summary.endswith(".")
@@ -109,12 +109,12 @@ def test_markdown_and_json(ledger):
     assert {len(cells) for cells in table} == {9} and len(table) == 1 + 11 * 5
     rows = [(x.type, x.title) for x in ledger.lines if x.metric == "top1"]
     assert [kind for kind, _ in rows] == ["type-I"] * 5 + ["type-II"] * 6 and len(set(rows)) == 11
-    of = {tuple(cells[:2]): cells[3:] for cells in table if cells[2] == "Top-1 accuracy ↑"}
+    cells_by_row = {tuple(cells[:2]): cells[3:] for cells in table if cells[2] == "Top-1 accuracy ↑"}
     differences = "4, 5, 12, 23, 34, 38"
-    assert of["type-I", "ce"] == ["77.65 +/- 0.2635", "77.00 +/- 0.39", "-0.65", "yes", "5", differences]
-    assert of["type-I", "mine_1 / 100%"] == ["-", "2.00 +/- 0.10", "-", "-", "5", "-"]
-    assert of["type-II", "HAFeature"][1:] == ["-", "-", "-", "-", "4, 5, 23, 29, 34, 38"]
-    assert of["type-II", "HAFrame (alpha=0.0, gamma=2.0)"][1:5] == ["77.00", "-0.71", "-", "1 of 5"]
+    assert cells_by_row["type-I", "ce"] == ["77.65 +/- 0.2635", "77.00 +/- 0.39", "-0.65", "yes", "5", differences]
+    assert cells_by_row["type-I", "mine_1 / 100%"] == ["-", "2.00 +/- 0.10", "-", "-", "5", "-"]
+    assert cells_by_row["type-II", "HAFeature"][1:] == ["-", "-", "-", "-", "4, 5, 23, 29, 34, 38"]
+    assert cells_by_row["type-II", "HAFrame (alpha=0.0, gamma=2.0)"][1:5] == ["77.00", "-0.71", "-", "1 of 5"]
     assert any("Settings: wrn10-1, 1 epochs." in x for x in lines)
     assert [int(x[2:].split(":")[0]) for x in lines if x.startswith("- ")] == [4, 5, 8, 9, 12, 23, 29, 34, 38]
     published = Board.paper("tieredimagenet-h")
@@ -148,8 +148,8 @@ def test_a_single_switch_changes_the_affected_cells(tmp_path, shapes):
     def touched(dataset, method, kind, protocol, overrides=()):
         recipe = load_recipe(dataset, ["train.precision=float32", *overrides], protocol)
         spec = make_spec(recipe, shapes, find_method(method), kind, 0)
-        known, cell = known_differences(), (dataset, kind, method, "top1", protocol, spec)
-        return {entry.row for entry in known if entry.touches(*cell)}
+        entries, cell = known_differences(), (dataset, kind, method, "top1", protocol, spec)
+        return {entry.row for entry in entries if entry.touches(*cell)}
 
     assert touched("fgvc", "ce", "type-I", "paper", ["model.type_i_pool=max", "evaluation.ddof=0"]) == {5, 22}
     assert touched("fgvc", "ce", "type-II", "authors", ["train.lr.type-II.transform=0.01"]) == {18}

@@ -23,14 +23,14 @@ METRIC = "hierdist@1"
 @pytest.fixture(scope="module")
 def tables():
     """The values [seeds] of both tables by row and metric."""
-    found = []
+    all_rows = []
     for name in NAMES:
         rows = {}
         for row in json.loads((PUBLISHED / f"{name}.json").read_text())["rows"]:
             values = {metric: np.array(cell["values"]) for metric, cell in row["metrics"].items()}
             rows[f"{row['method']}:{row['type']}"] = values
-        found.append(rows)
-    return found
+        all_rows.append(rows)
+    return all_rows
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +68,12 @@ def test_differences_ranks_and_agreement_are_those_computed_by_hand(overview, ta
     ranks = stats.rankdata(means, axis=1)
     for name, title in titles.items():
         *cells, rank, wins = overview["HierDist@1", title]
-        for cell, of in zip(cells, gaps, strict=True):
-            mean, width, p = of[name, METRIC]
+        for cell, gaps_of_row in zip(cells, gaps, strict=True):
+            mean, width, p = gaps_of_row[name, METRIC]
             assert isinstance(cell, Interval) and (cell.mean, cell.ci95) == (pytest.approx(mean), pytest.approx(width))
             assert cell.versus == ("" if p >= 0.05 else "better" if mean < 0 else "worse")
-        own = ranks[:, common.index(name)]
-        assert (rank.value, wins.value) == (own.mean(), (own == 1).sum())
+        ranks_of_row = ranks[:, common.index(name)]
+        assert (rank.value, wins.value) == (ranks_of_row.mean(), (ranks_of_row == 1).sum())
     tau = stats.kendalltau(*means).statistic
     assert overview["tau-b, HierDist@1", NAMES[0]][1].text == f"{tau:.2f} ({len(common)} rows)"
     assert (

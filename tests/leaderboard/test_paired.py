@@ -22,14 +22,14 @@ def test_paired_by_hand():
 def test_equal_to_scipy():
     rng = np.random.default_rng(0)
     for _ in range(20):
-        one, other = rng.normal(0, 1, 5), rng.normal(0.5, 3, 5)
-        gap = difference(dict(enumerate(one)), dict(enumerate(other)))
-        expected = scipy.stats.ttest_rel(one, other)
+        first, second = rng.normal(0, 1, 5), rng.normal(0.5, 3, 5)
+        gap = difference(dict(enumerate(first)), dict(enumerate(second)))
+        expected = scipy.stats.ttest_rel(first, second)
         interval = expected.confidence_interval()
         assert gap.p == pytest.approx(expected.pvalue)
         assert (gap.mean - gap.ci95, gap.mean + gap.ci95) == pytest.approx((interval.low, interval.high))
-        apart = difference(dict(enumerate(one)), dict(enumerate(other[:4], start=100)))
-        expected = scipy.stats.ttest_ind(one, other[:4], equal_var=False)
+        apart = difference(dict(enumerate(first)), dict(enumerate(second[:4], start=100)))
+        expected = scipy.stats.ttest_ind(first, second[:4], equal_var=False)
         interval = expected.confidence_interval()
         assert (apart.test, apart.n) == ("welch", 4)
         assert apart.p == pytest.approx(expected.pvalue)
@@ -66,9 +66,9 @@ def test_the_command(cli, tmp_path, trained, data_dir):
     table = compare("ce:type-I", "crm").ok().out
     assert "| type-I  | CRM      | cross-entropy |" in table and table.count("\n| type-I") == 1
     assert "method.name: ce -> crm" in table and "none -> none" not in table
-    asked = ("--metrics", "+ece", "--format", "json")
-    gaps = {gap["metric"]: gap for gap in json.loads(compare("ce", "crm", *asked).ok().out)["differences"]}
-    board = json.loads(cli(tmp_path, "leaderboard", *where, *asked).ok().out)
+    options = ("--metrics", "+ece", "--format", "json")
+    gaps = {gap["metric"]: gap for gap in json.loads(compare("ce", "crm", *options).ok().out)["differences"]}
+    board = json.loads(cli(tmp_path, "leaderboard", *where, *options).ok().out)
     of_row = {row["method"]: row["metrics"] for row in board["rows"]}
     for name, gap in gaps.items():
         assert gap["mean"] == pytest.approx(of_row["crm"][name]["mean"] - of_row["ce"][name]["mean"])
@@ -106,9 +106,9 @@ def simulated(kind, tables, num_rows, num_seeds, counts=None):
     else:  # accuracies on 480 images, which are often equal
         values = rng.binomial(480, 0.6, shape) / 4.8
     if counts is not None:
-        held = rng.choice(counts, (tables, 1, num_rows, 1))
+        num_held = rng.choice(counts, (tables, 1, num_rows, 1))
         values = np.where(
-            rng.permuted(np.broadcast_to(np.arange(num_seeds), values[:, :1].shape), axis=3) < held, values, np.nan
+            rng.permuted(np.broadcast_to(np.arange(num_seeds), values[:, :1].shape), axis=3) < num_held, values, np.nan
         )
     return values
 

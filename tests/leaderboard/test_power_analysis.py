@@ -83,48 +83,52 @@ def test_effects_of_runs_by_hand():
     assert apart.deviations == pytest.approx((1.0, np.std([1, 2, 3, 1, 4], ddof=1)))
     assert apart.ci95 == pytest.approx(difference(row, {seed + 50: v for seed, v in reference.items()}).ci95)
     assert effect_of_values({0: 1.0}, reference) is None
-    found = plan(Effect(1.0, (1.0,), 5, 0.5))
-    assert found.between == (seeds_needed(Effect(1.5, (1.0,))), seeds_needed(Effect(0.5, (1.0,))))
+    planned = plan(Effect(1.0, (1.0,), 5, 0.5))
+    assert planned.between == (seeds_needed(Effect(1.5, (1.0,))), seeds_needed(Effect(0.5, (1.0,))))
     assert plan(Effect(-1.0, (1.0,), 5, 1.2)).between == (seeds_needed(Effect(2.2, (1.0,))), None)
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_published_intervals_are_turned_back(ddof):
     rng = np.random.default_rng(8)
-    one, other = rng.normal(2.0, 0.1, 5), rng.normal(2.2, 0.3, 5)
-    effect = effect_of_cells(summarise(one, ddof), summarise(other, ddof), 5, ddof)
-    expected = effect_of_values(dict(enumerate(one)), dict(enumerate(other)), paired=False)
-    assert effect.deviations == pytest.approx((one.std(ddof=1), other.std(ddof=1)))
+    first, second = rng.normal(2.0, 0.1, 5), rng.normal(2.2, 0.3, 5)
+    effect = effect_of_cells(summarise(first, ddof), summarise(second, ddof), 5, ddof)
+    expected = effect_of_values(dict(enumerate(first)), dict(enumerate(second)), paired=False)
+    assert effect.deviations == pytest.approx((first.std(ddof=1), second.std(ddof=1)))
     assert (effect.difference, effect.ci95) == pytest.approx((expected.difference, expected.ci95))
-    assert effect_of_cells(summarise([1.0]), summarise(other), 5, ddof) is None
+    assert effect_of_cells(summarise([1.0]), summarise(second), 5, ddof) is None
 
 
 def test_the_command_with_runs(cli, tmp_path, copied):
     published = copied(tmp_path / "published", lambda spec: spec["method"]["name"] in ("ce", "crm", "flamingo"))
     where = ["--dataset", "tiny-imagenet-frozen", "--runs", published]
     done = cli(tmp_path, "power", "flamingo", "ce", *where, "--metric", "top1", "--format", "json").ok()
-    found = json.loads(done.out)
-    assert (found["metric"], found["power"], found["level"], found["most"]) == ("top1", 0.8, 0.05, MOST_SEEDS)
-    assert [one["type"] for one in found["plans"]] == ["type-I", "type-II"]
+    report = json.loads(done.out)
+    assert (report["metric"], report["power"], report["level"], report["most"]) == ("top1", 0.8, 0.05, MOST_SEEDS)
+    assert [entry["type"] for entry in report["plans"]] == ["type-I", "type-II"]
     rows = {(row.method, row.type): row for row in Board.of("tiny-imagenet-frozen", read_records(published)).rows}
-    for one in found["plans"]:
-        row, reference = (values_by_seed(rows[name, one["type"]], ["top1"])["top1"] for name in ("flamingo", "ce"))
+    for entry in report["plans"]:
+        row, reference = (values_by_seed(rows[name, entry["type"]], ["top1"])["top1"] for name in ("flamingo", "ce"))
         gaps = np.array([row[seed] - reference[seed] for seed in row])
-        assert (one["difference"], one["deviations"]) == (pytest.approx(gaps.mean()), pytest.approx([gaps.std(ddof=1)]))
-        assert one["seeds"] == seeds_needed(Effect(gaps.mean(), (gaps.std(ddof=1),))) and one["n"] == len(gaps)
-        assert one["seeds at least"] <= one["seeds"]
+        assert (entry["difference"], entry["deviations"]) == (
+            pytest.approx(gaps.mean()),
+            pytest.approx([gaps.std(ddof=1)]),
+        )
+        assert entry["seeds"] == seeds_needed(Effect(gaps.mean(), (gaps.std(ddof=1),))) and entry["n"] == len(gaps)
+        assert entry["seeds at least"] <= entry["seeds"]
     table = cli(tmp_path, "power", "crm:type-I", "ce:type-II", *where).ok().out
     assert "| type-I  | CRM      | cross-entropy, type-II |" in table and "paired by seed, from 5 seeds" in table
     csv = cli(tmp_path, "power", "crm", "ce", *where, "--unpaired", "--format", "csv").ok().out.splitlines()
     assert csv[0].startswith("type,method,reference,test,") and len(csv) == 3 and ",welch," in csv[1]
-    asked = cli(tmp_path, "power", "crm:type-I", "ce:type-I", *where, "--difference", "0.01", "--format", "json").ok()
-    (wanted,) = json.loads(asked.out)["plans"]
-    assert wanted["seeds"] == seeds_needed(Effect(0.01, tuple(wanted["deviations"]))) and "ci95" not in wanted
+    done = cli(tmp_path, "power", "crm:type-I", "ce:type-I", *where, "--difference", "0.01", "--format", "json").ok()
+    (plan_of_difference,) = json.loads(done.out)["plans"]
+    seeds = seeds_needed(Effect(0.01, tuple(plan_of_difference["deviations"])))
+    assert plan_of_difference["seeds"] == seeds and "ci95" not in plan_of_difference
     paper = ["--dataset", "cifar100", "--numbers", "paper"]
     equal = cli(tmp_path, "power", "crm:type-I", "flamingo:type-I", *paper, "--metric", "hierdist@1").ok().out
     assert "more than 1,000" in equal
-    asked = cli(tmp_path, "power", "haframe:type-II", "hafeature:type-I", *paper, "--format", "json").ok()
-    (printed,) = json.loads(asked.out)["plans"]
+    done = cli(tmp_path, "power", "haframe:type-II", "hafeature:type-I", *paper, "--format", "json").ok()
+    (printed,) = json.loads(done.out)["plans"]
     assert printed["test"] == "welch" and printed["difference"] == pytest.approx(-0.03)
     assert printed["seeds"] == seeds_needed(Effect(0.03, tuple(printed["deviations"])))
 
@@ -133,8 +137,8 @@ def test_the_command_with_planned_numbers(cli, tmp_path):
     planned = cli(tmp_path, "power", "--difference", "-0.5", "--deviation", "1").ok().out
     assert planned.splitlines()[2].split() == "| -0.5 | 1 | paired by seed | 34 | 80.8% |".split()
     more = ["--difference", "0.5", "--deviation", "1", "--unpaired", "--power", "0.9", "--level", "0.005"]
-    found = json.loads(cli(tmp_path, "power", *more, "--format", "json").ok().out)
+    report = json.loads(cli(tmp_path, "power", *more, "--format", "json").ok().out)
     expected = seeds_needed(Effect(0.5, (1.0, 1.0)), 0.9, 0.005)
-    assert (found["power"], found["plans"][0]["seeds"], found["plans"][0]["test"]) == (0.9, expected, "welch")
+    assert (report["power"], report["plans"][0]["seeds"], report["plans"][0]["test"]) == (0.9, expected, "welch")
     none = cli(tmp_path, "power", "--difference", "0", "--deviation", "1", "--format", "csv").ok().out.splitlines()
     assert none == ["test,difference,deviations,effect,n,seeds,reached", "paired,0.0,1.0,0.0,,,"]

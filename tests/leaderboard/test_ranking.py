@@ -36,7 +36,7 @@ def of_type_two(spec, kept):
 
 
 def test_seeds_of_a_table():
-    for held, planned, seeds in (
+    for seeds_of_rows, planned, seeds in (
         ([range(5), range(3), range(20)], 5, (0, 1, 2, 3, 4)),
         ([range(3), range(2)], 5, (0, 1, 2)),  # none has all that are planned
         ([[0, 1, 3], [0, 1, 2], [0, 1, 3]], 5, (0, 1, 3)),
@@ -44,7 +44,7 @@ def test_seeds_of_a_table():
         ([[], []], 3, ()),
         ([], 3, ()),
     ):
-        assert table_seeds(held, planned=planned) == seeds
+        assert table_seeds(seeds_of_rows, planned=planned) == seeds
     rows = [row_of("a", [2.0, 2.1], planned=2), row_of("b", [2.0, 2.1], planned=2), row_of("c", [2.0] * 9, planned=9)]
     ranked, seeds = rank(rows)  # without a recipe most rows decide
     assert seeds == (0, 1) and not any(row.lacking for row in ranked)
@@ -59,16 +59,14 @@ def test_the_pareto_front_by_hand(points):
         for row, cell in zip(rows, severities, strict=True)
     ]
     placed = {(severity, -top1) for top1, severity in points if severity is not None}
-    unbeaten = {
-        one for one in placed if not any(other != one and other[0] <= one[0] and other[1] <= one[1] for other in placed)
-    }
-    found = [(row.metrics["mistake_severity"].mean, 50.0 - row.metrics["top1"].mean) for row in pareto_front(rows)]
-    assert found == sorted(unbeaten)
+    unbeaten = {(x, y) for x, y in placed if not any((a, b) != (x, y) and a <= x and b <= y for a, b in placed)}
+    front = [(row.metrics["mistake_severity"].mean, 50.0 - row.metrics["top1"].mean) for row in pareto_front(rows)]
+    assert front == sorted(unbeaten)
 
 
 def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
-    found = best_rows(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
-    named = [(column.name, first.method, first.type, star and star.method) for column, first, star in found]
+    best = best_rows(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
+    named = [(column.name, first.method, first.type, star and star.method) for column, first, star in best]
     assert named == [
         ("top1", "ce", "type-I", "hiercos"),
         ("mistake_severity", "hiercos", "type-II", None),
@@ -79,8 +77,11 @@ def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
 
 
 @given(st.lists(st.sets(st.integers(0, 9)), min_size=1, max_size=8), st.integers(0, 6))
-def test_a_row_is_ranked_exactly_if_it_has_all_seeds_of_the_table(held, planned):
-    plain = [row_of(f"m{n}", [2.0 + 0.1 * seed for seed in sorted(of)], sorted(of)) for n, of in enumerate(held)]
+def test_a_row_is_ranked_exactly_if_it_has_all_seeds_of_the_table(seeds_of_rows, planned):
+    plain = [
+        row_of(f"m{n}", [2.0 + 0.1 * seed for seed in sorted(of_row)], sorted(of_row))
+        for n, of_row in enumerate(seeds_of_rows)
+    ]
     rows, seeds = rank(plain, planned)
     assert set(seeds) <= set(range(planned))
     for row in rows:
@@ -108,28 +109,28 @@ def test_rows_that_lack_seeds_take_no_marks():
     assert seeds == (0, 1, 2) and [row.lacking for row in ranked] == [(2,), (), (), (2,), (), (), (0, 1, 2)]
     assert [row.method for row in ranked if row.competitive] == ["whole", "near"]
     assert [row.method for row in ranked if row.metrics["mistake_severity"].best] == ["whole"]
-    lucky, whole = mark_rows([replace(ranked[0], competitive=True), ranked[1]], PAPER)
-    assert not lucky.competitive and whole.metrics["top1"].best  # marks of before are removed
+    lucky, complete = mark_rows([replace(ranked[0], competitive=True), ranked[1]], PAPER)
+    assert not lucky.competitive and complete.metrics["top1"].best  # marks of before are removed
 
 
 def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     """A copy of published runs: a method that keeps its two best seeds of five has the smallest severity."""
-    said = "the recipe plans 5 seeds"
+    note = "the recipe plans 5 seeds"
     kept = dict.fromkeys(("ce", "soft_labels", "hxe"), range(5)) | {"hiercos": (1, 3)}
     store = Store(copied(tmp_path, lambda spec: of_type_two(spec, kept)))
-    found = Board.of("tiny-imagenet-frozen", read_records(store.root))
-    rows = {row.method: row for row in found.rows}
-    assert found.seeds == (0, 1, 2, 3, 4) and rows["hiercos"].lacking == (0, 2, 4) and rows["hiercos"].n == 2
+    board = Board.of("tiny-imagenet-frozen", read_records(store.root))
+    rows = {row.method: row for row in board.rows}
+    assert board.seeds == (0, 1, 2, 3, 4) and rows["hiercos"].lacking == (0, 2, 4) and rows["hiercos"].n == 2
     assert rows["hiercos"].planned == 2  # its missing seeds are unknown to its own records
     least = min(rows.values(), key=lambda row: row.metrics["mistake_severity"].mean)
     assert least.method == "hiercos" and not least.competitive
     severities = {name: round(row.metrics["mistake_severity"].mean, 2) for name, row in rows.items() if not row.lacking}
     near = {name for name, severity in severities.items() if severity <= round(min(severities.values()) + 0.05, 2)}
-    assert {row.method for row in found.rows if row.competitive} == near and "soft_labels" in near
+    assert {row.method for row in board.rows if row.competitive} == near and "soft_labels" in near
     # In the table of one command, the seeds are those that it planned.
     of_command = Board.of("tiny-imagenet-frozen", read_records(store.root), rows["hiercos"].runs)
     assert of_command.seeds == (1,) and of_command.rows[0].competitive
-    assert said not in of_command.remark and said not in found.remark  # a command says itself how many
+    assert note not in of_command.remark and note not in board.remark  # a command says itself how many
     rejected = Board.of("tiny-imagenet-frozen", without(store.root, rows["ce"].runs[:1]))
     ce = next(row for row in rejected.rows if row.method == "ce")
     assert (ce.n, ce.planned, ce.lacking, ce.competitive) == (4, 5, (0,), False)
@@ -155,14 +156,14 @@ def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_t
         if json.loads(path.read_text())["method"]["name"] == "soft_labels":
             path.with_name("predictions-compact.npz").unlink()
     opened = checked_board("tiny-imagenet-frozen", Place(tmp_path, tmp_path / "no-data"))
-    found, report = opened.board, opened.report
-    rows = {row.method: row for row in found.rows}
+    board, report = opened.board, opened.report
+    rows = {row.method: row for row in board.rows}
     assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-II"]
-    assert found.seeds == (0, 1, 2) and rows["ce"].state == "rejected"
+    assert board.seeds == (0, 1, 2) and rows["ce"].state == "rejected"
     assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking
     assert rows["soft_labels"].state == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking
     for row in (rows["ce"], rows["soft_labels"]):
         assert not row.competitive and not any(cell.best for cell in row.metrics.values())
     assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))
-    assert found.remark.split("; ").count("the recipe plans 5 seeds") == 1
-    assert "the recipe plans 5 seeds" in render(board_table(found))
+    assert board.remark.split("; ").count("the recipe plans 5 seeds") == 1
+    assert "the recipe plans 5 seeds" in render(board_table(board))

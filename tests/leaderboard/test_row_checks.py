@@ -85,6 +85,6 @@ def test_a_dataset_of_the_runs_folder_is_suggested(cli, tmp_path, shapes):
     spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"name": "figs"})})
     Store(tmp_path / "runs").run(spec.id).plan(spec.content())
     for options in (["leaderboard"], ["compare", "ce"]):
-        wanted = "unknown recipe 'fig'; did you mean 'figs'? known: cifar100, "
-        cli(tmp_path, *options, "--dataset", "fig").one_line(wanted)
+        message = "unknown recipe 'fig'; did you mean 'figs'? known: cifar100, "
+        cli(tmp_path, *options, "--dataset", "fig").one_line(message)
     assert "no runs of cifar100" in cli(tmp_path, "leaderboard", "--dataset", "cifar100").err

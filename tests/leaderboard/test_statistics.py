@@ -63,9 +63,9 @@ def paper_cells(tex, caption):
         parts = line.split("&")
         if line.count("+/-") != 5:
             continue
-        if found := re.search(r"\{(Type-I+)\}", parts[0]):
-            kind = found[1].replace("Type", "type")
-        colours = [int(found[1]) if (found := re.search(r"blue!(\d+)", part)) else 0 for part in parts[1:]]
+        if match := re.search(r"\{(Type-I+)\}", parts[0]):
+            kind = match[1].replace("Type", "type")
+        colours = [int(match[1]) if (match := re.search(r"blue!(\d+)", part)) else 0 for part in parts[1:]]
         numbers = re.findall(r"([\d.]+) \+/- ([\d.]+)", line)
         title = re.sub(r"\\cellcolor\{.*?\}|\\cite\{.*?\}|\(ours\)", "", parts[1]).strip()
         cells.append((kind, title, colours[0], list(zip(numbers, colours[1:], strict=True))))

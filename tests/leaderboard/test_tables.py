@@ -73,11 +73,11 @@ def store(copied, tmp_path_factory):
 @pytest.fixture(scope="module")
 def board(store):
     """A board with a row that lacks a seed, a tuned one, and names made to harm."""
-    found = Board.of(NAME, read_records(store.root))
+    plain = Board.of(NAME, read_records(store.root))
     titles = {"soft_labels": HOSTILE, "hxe": FORMULA}
-    rows = [replace(row, title=titles.get(row.method, row.title)) for row in found.rows]
+    rows = [replace(row, title=titles.get(row.method, row.title)) for row in plain.rows]
     rows[0] = replace(rows[0], tuning={"trials": "<b>4", "runs": 2, "study": "<u>"})
-    return replace(found, rows=tuple(rows), remark=HOSTILE)
+    return replace(plain, rows=tuple(rows), remark=HOSTILE)
 
 
 @pytest.fixture(scope="module")
@@ -152,9 +152,9 @@ def test_every_cell_and_sentence_is_shown(tables, name, form):
     table, escaped = tables[name], {"latex": latex_escaped, "html": escape}.get(form, str)
     text = render(table, form)
     text = re.sub(r"\\([*<|~_`\\])", r"\1", text) if form == "markdown" else text
-    assert all(escaped(said) in text for said in (*table.notes, *table.above, *table.items))
-    found = shown_cells(table, form) if table.rows else []
-    for place, (line, cells) in enumerate(zip(table.rows, found, strict=True)):
+    assert all(escaped(sentence) in text for sentence in (*table.notes, *table.above, *table.items))
+    shown = shown_cells(table, form) if table.rows else []
+    for place, (line, cells) in enumerate(zip(table.rows, shown, strict=True)):
         assert len(cells) == len(line.cells) == len(table.columns)
         for column, (cell, shown) in enumerate(zip(line.cells, cells, strict=True)):
             if form == "latex" and column < table.merged and place and cell == table.rows[place - 1].cells[column]:
@@ -195,9 +195,10 @@ def test_html_explains_its_marks_and_nothing_in_the_data_acts(tables, name):
     page, cells = render(table, "html"), [cell for line in table.rows for cell in line.cells]
     part = html.notebook(table)
     root = ElementTree.fromstring(part)  # well-formed, so that every bracket of the data is escaped
-    found = {(element.tag, *sorted(element.keys())) for element in root.iter()}
+    elements = {(element.tag, *sorted(element.keys())) for element in root.iter()}
     of_data = {"script", "img", "i"} | ({"u"} if not table.underline else set())
-    assert not {tag for tag, *_ in found} & of_data and not any("on" in key[:2] for _, *keys in found for key in keys)
+    assert not {tag for tag, *_ in elements} & of_data
+    assert not any("on" in key[:2] for _, *keys in elements for key in keys)
     assert (
         page.startswith("<!DOCTYPE html>")
         and html.fragment(table) in page
@@ -238,8 +239,8 @@ def test_a_board_names_missing_seeds_and_explains_its_marks(board):
     table = board_table(board)
     text = render(table)
     assert text.count("not ranked") == 1 and "=1+1\\|x (lacks seed 4; not ranked)" in text
-    said = "better, ▼ worse than cross-entropy of its type: p below 0.05 after Holm's correction over 5 comparisons."
-    assert said in text
+    note = "better, ▼ worse than cross-entropy of its type: p below 0.05 after Holm's correction over 5 comparisons."
+    assert note in text
     assert r"\<b>4 x 2" in text and rf"\* {STAR}. **Bold**: {BOLD}." in text
     rows = {row["method"]: row for row in csv.DictReader(io.StringIO(render(table, "csv")))}
     assert [rows[name]["lacking"] for name in ("ce", "hxe")] == ["", "4"]

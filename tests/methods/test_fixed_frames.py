@@ -106,8 +106,8 @@ def test_etf_is_a_loop_over_examples(num_features, length):
     expected = sum((length * row[y] - length) ** 2 / (2 * length) for row, y in zip(cosines, targets, strict=True))
     torch.testing.assert_close(*(sum(method.loss(method(features), targets).values()), expected / 6))
     method.params = ETF.Params(length=length, loss="cross_entropy")
-    found = method.loss(method(features), targets)
-    torch.testing.assert_close(found, {"cross_entropy": cross_entropy(length * cosines, targets)})
+    terms = method.loss(method(features), targets)
+    torch.testing.assert_close(terms, {"cross_entropy": cross_entropy(length * cosines, targets)})
 
 
 def test_barz_denzler_is_the_published_one(arrays, cifar100):
@@ -166,8 +166,8 @@ def hiercos_terms(z, targets, nodes, paths):
         for row, y in zip(z, targets.tolist(), strict=True):
             sizes = row[[n - 1 for n in members]].abs()
             if len(paths[y]) >= at:
-                wanted = torch.tensor([float(n == paths[y][at - 1]) for n in members])
-                present.append((wanted - sizes / sizes.norm()).abs().sum())
+                is_ancestor = torch.tensor([float(n == paths[y][at - 1]) for n in members])
+                present.append((is_ancestor - sizes / sizes.norm()).abs().sum())
             else:
                 absent.append(sizes.sum())
         levels = levels + sum(sum(part) / len(part) for part in (present, absent) if part)

@@ -41,19 +41,19 @@ def test_random_trees(reference, seed, gamma, distance, random):
     paths = {f"c{i}": (a, a + b, a + b + c)[: random.randint(0, 3)] for i, (a, b, c) in enumerate(labels)}
     distances = Hierarchy.from_paths({name: (*path, name) for name, path in paths.items()}, distance).distances
     exact = minimum_similarity(distances, gamma, "exact")
-    found = minimum_similarity(distances, gamma, "paper")
-    assert found == pytest.approx(np.ceil(exact / 0.02 - 1e-9) * 0.02, abs=1e-9) or exact < -1
+    s_min = minimum_similarity(distances, gamma, "paper")
+    assert s_min == pytest.approx(np.ceil(exact / 0.02 - 1e-9) * 0.02, abs=1e-9) or exact < -1
     above, below = (
         np.linalg.eigvalsh(reference.similarity(distances, gamma, s))[0] for s in (exact + 1e-6, exact - 1e-6)
     )
     assert above > 0 > below
     searched = reference.smallest_similarity_by_search(distances, gamma)
-    assert found == pytest.approx(searched, abs=1e-12) or abs(exact - searched) < 1e-9
+    assert s_min == pytest.approx(searched, abs=1e-12) or abs(exact - searched) < 1e-9
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hierbench.hierarchy.roots.COLUMNS", 7)
         patch.setattr("hierbench.hierarchy.roots.ROWS", 9)
         frame, _ = hierarchy_aware_frame(distances, gamma)
-    assert np.abs(frame @ frame.T - reference.similarity(distances, gamma, found)).max() < 1e-13
+    assert np.abs(frame @ frame.T - reference.similarity(distances, gamma, s_min)).max() < 1e-13
 
 
 def test_largest_tree(trees, reference):

@@ -57,14 +57,14 @@ def test_products_with_the_parents_on_a_ragged_tree(parents):
     for n in range(7):
         for group in SIBLINGS:
             members = [RAGGED.classes.index(name) for name in group]
-            own = coarse if parents == "network" else fine
-            of_parent = math.fsum(own[n, c].item() for c in members)
+            probabilities = coarse if parents == "network" else fine
+            of_parent = math.fsum(probabilities[n, c].item() for c in members)
             for c in members:
                 expected[n, c] = fine[n, c] * (of_parent / len(members) if parents == "mean" else of_parent)
         if parents != "mean":
             expected[n] /= expected[n].sum()
-    found = HierarchicalEnsemble(RAGGED, HierarchicalEnsemble.Params(parents=parents)).rescore(fine, coarse)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+    rescored = HierarchicalEnsemble(RAGGED, HierarchicalEnsemble.Params(parents=parents)).rescore(fine, coarse)
+    torch.testing.assert_close(rescored, expected, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize(("tree", "groups"), [(RAGGED, SIBLINGS), (FLAT, [["a", "b"]])], ids=["ragged", "flat"])
@@ -102,8 +102,8 @@ def test_chunks_of_two_bases(monkeypatch):
     posthoc, cpu = HierarchicalEnsemble(RAGGED), torch.device("cpu")
     chunks = list(rescored_chunks(posthoc, scores, torch.arange(8), cpu))
     assert [rows.start for rows, _, _ in chunks] == [0, 3, 6]
-    whole = posthoc.rescore(*(one.double().softmax(dim=1) for one in scores))
-    torch.testing.assert_close(torch.cat([chunk for _, chunk, _ in chunks]), whole, rtol=1e-12, atol=0)
+    at_once = posthoc.rescore(*(logits.double().softmax(dim=1) for logits in scores))
+    torch.testing.assert_close(torch.cat([chunk for _, chunk, _ in chunks]), at_once, rtol=1e-12, atol=0)
 
 
 def test_the_coarse_network_is_found_as_a_base_and_not_listed():

@@ -16,9 +16,9 @@ from hierbench.utils.errors import UserError
 PATHS = {path[-1]: tuple(path) for path in ("pta", "ptb", "puc", "qd", "qve", "qvf")}
 SMALL = Hierarchy.from_paths(PATHS)
 CASES = [
-    pytest.param(found.cls, check, id=f"{found.name}: {check.name}")
-    for found in [*find_all(), find_method("_coarse_ce")]
-    for check in list_checks(found.cls)
+    pytest.param(method.cls, check, id=f"{method.name}: {check.name}")
+    for method in [*find_all(), find_method("_coarse_ce")]
+    for check in list_checks(method.cls)
 ]
 CHECKS = {check.name: check.run for check in list_checks(Method)}
 
@@ -35,10 +35,10 @@ def test_contract(cls, check):
 
 
 class Wrong(Method):
-    """Breaks the contract in the way `how` says."""
+    """Breaks the contract in the way that `mistake` says."""
 
     name = title = source = "wrong"
-    how = ""
+    mistake = ""
 
     class Params(Method.Params):
         """One that does nothing."""
@@ -59,14 +59,14 @@ class Wrong(Method):
             "batch": lambda: logits - logits.mean(dim=0),
             "order": lambda: logits + self.first,
             "shape": lambda: logits[:, 1:],
-        }.get(self.how, lambda: logits)()
+        }.get(self.mistake, lambda: logits)()
 
     def loss(self, outputs, targets):
-        if self.how == "nan":
+        if self.mistake == "nan":
             return {"term": outputs.sum() * float("nan")}
-        if self.how == "targets":
+        if self.mistake == "targets":
             return {"term": outputs.square().mean()}
-        if self.how == "calls":
+        if self.mistake == "calls":
             self.calls = getattr(self, "calls", 0) + 1
         name = {
             "empty": " ",
@@ -74,7 +74,7 @@ class Wrong(Method):
             "calls": f"term {getattr(self, 'calls', 0)}",
             "size": f"term {len(targets)}",
             "classes": f"term {len(targets.unique())}",
-        }.get(self.how, "term")
+        }.get(self.mistake, "term")
         return {name: torch.nn.functional.cross_entropy(outputs, targets) + 0 * torch.rand(())}
 
     def scores(self, outputs):
@@ -82,7 +82,7 @@ class Wrong(Method):
 
 
 @pytest.mark.parametrize(
-    ("how", "check", "message"),
+    ("mistake", "check", "message"),
     [
         ("shape", "shapes and finite values", "scores must be"),
         ("nan", "shapes and finite values", "is nan"),
@@ -99,8 +99,8 @@ class Wrong(Method):
         ("classes", "loss terms keep their names", "same at every call, .* first term 7, then term 2"),
     ],
 )
-def test_the_contract_catches(how, check, message):
-    cls = type("Case", (Wrong,), {"how": how})
+def test_the_contract_catches(mistake, check, message):
+    cls = type("Case", (Wrong,), {"mistake": mistake})
     with pytest.raises((ContractError, UserError), match=message):
         CHECKS[check](cls)
 

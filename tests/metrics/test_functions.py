@@ -80,10 +80,10 @@ def test_a_function_gives_the_value_of_the_registry(name):
     levels = lifted_predictions(as_probabilities(scores), TREE)
     evidence = Evidence(scores, targets, TREE, as_probabilities(scores), levels)
     parameter = options.get("k", options.get("level"))
-    asked = f"{name.partition('@')[0]}@{parameter}" if parameter else name
-    expected = compute_metrics([asked], evidence)[asked]
+    full_name = f"{name.partition('@')[0]}@{parameter}" if parameter else name
+    expected = compute_metrics([full_name], evidence)[full_name]
     taken = {"classes": scores.argmax(dim=1), "scores": scores, "levels": levels}[takes]
-    unit = metrics.find_metric(asked).unit
+    unit = metrics.find_metric(full_name).unit
     value = getattr(metrics, function)(targets, taken, TREE, **options)
     assert type(value) is float and value * (100.0 if unit == "%" else 1.0) == pytest.approx(expected, rel=1e-12)
     assert value > 0.0 and math.isfinite(value)
@@ -107,12 +107,12 @@ def test_read_only_arrays_lists_and_frames_are_taken_without_a_warning(form):
         *((getattr(metrics, name), (targets, taken[takes]), options) for name, options, takes in FUNCTIONS.values()),
         (metrics.evaluate, (scores, targets), {}),
         (metrics.mistakes_by_distance, (scores, targets), {}),
-        (lambda given, _: metrics.top_classes(given, 2).tolist(), (scores,), {}),
+        (lambda arguments, _: metrics.top_classes(arguments, 2).tolist(), (scores,), {}),
     ]
     torch.set_warn_always(True)  # else PyTorch warns of read-only arrays once per process
     try:
-        for call, given, options in calls:
-            assert call(*map(form, map(np.copy, given)), TREE, **options) == call(*given, TREE, **options)
+        for call, arguments, options in calls:
+            assert call(*map(form, map(np.copy, arguments)), TREE, **options) == call(*arguments, TREE, **options)
     finally:
         torch.set_warn_always(False)
 

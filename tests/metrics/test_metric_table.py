@@ -109,11 +109,11 @@ def loops(paths, evidence):
     legal = [{(a[level], a[level + 1]) for a in nodes_of_classes} for level in range(depth - 1)]
     broken = [any(pair not in legal[level] for level, pair in enumerate(chain)) for chain in chains]
     values["tice"] = 100 * np.mean(broken)
-    whole = [
+    is_right = [
         row == tree.level_targets[y].tolist()
         for row, y in zip(evidence.level_predictions.tolist(), targets, strict=True)
     ]
-    values["fpa"] = 100 * np.mean(whole)
+    values["fpa"] = 100 * np.mean(is_right)
 
     confidence = [p[c] for p, c in zip(probabilities, top, strict=True)]
     gaps = []
@@ -190,10 +190,10 @@ def test_equal_to_loops_on_ragged_trees(case):
     tree, paths, evidence = case
     expected = loops(paths, evidence)
     assert expected.keys() >= set(known_metrics(tree)) - {"hierdist@20"}
-    found = compute_metrics(list(expected), evidence)
+    values = compute_metrics(list(expected), evidence)
     for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-12, abs=1e-10, nan_ok=True), name
-        assert find_metric(name).compute(evidence) == pytest.approx(found[name], rel=0, abs=0, nan_ok=True), name
+        assert values[name] == pytest.approx(value, rel=1e-12, abs=1e-10, nan_ok=True), name
+        assert find_metric(name).compute(evidence) == pytest.approx(values[name], rel=0, abs=0, nan_ok=True), name
 
 
 @given(cases(), st.lists(st.integers(-1, 70).map(lambda i: i / 64), min_size=1, max_size=6))
@@ -250,13 +250,13 @@ def test_equal_to_the_published_code(oracle, evidence):
     }
     expected["information_severity"] = oracle["info_severity"].item()
     expected["haurc_climbing"] = oracle["haurc_climbing_exact"].item()
-    found = compute_metrics(known_metrics(evidence.hierarchy), evidence)
-    assert found.keys() - expected.keys() == {"top1", "mistake_severity", "ece", "mce", "haurc_selective"}
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-12)
-    assert [found[name] for name in PAPER] == pytest.approx(oracle["base"].tolist(), rel=1e-12)
+    values = compute_metrics(known_metrics(evidence.hierarchy), evidence)
+    assert values.keys() - expected.keys() == {"top1", "mistake_severity", "ece", "mce", "haurc_selective"}
+    assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+    assert [values[name] for name in PAPER] == pytest.approx(oracle["base"].tolist(), rel=1e-12)
     # Theirs are sums in float32, and thresholds of four decimals.
-    assert (found["ece"], found["mce"]) == pytest.approx((100 * oracle["ece15"], 100 * oracle["mce15"]), rel=3e-7)
-    assert found["haurc_selective"] == pytest.approx(oracle["haurc_selective"].item(), rel=1e-4)
+    assert (values["ece"], values["mce"]) == pytest.approx((100 * oracle["ece15"], 100 * oracle["mce15"]), rel=3e-7)
+    assert values["haurc_selective"] == pytest.approx(oracle["haurc_selective"].item(), rel=1e-4)
 
 
 def test_values_of_examples_are_those_of_the_published_code(oracle, evidence):
@@ -265,12 +265,12 @@ def test_values_of_examples_are_those_of_the_published_code(oracle, evidence):
         np.testing.assert_allclose(hops.hops_scores(evidence.scores, y, tree, k), oracle[key], rtol=0, atol=1e-12)
     leaves = path_metrics.leaves_below_lca(evidence.top, y, tree)
     np.testing.assert_allclose(leaves.double().log2(), oracle["log2_leaves_of_lca"], rtol=1e-15)
-    for predictions, whole, broken in (
+    for predictions, consistent, broken in (
         (level_metrics.levels_from_paths(evidence.top, tree), oracle["fpa_of_top1"], 0),
         (evidence.lifted, oracle["fpa_lifted"], oracle["tice_lifted"]),
     ):
-        found = compute_metrics(["fpa", "tice"], replace(evidence, level_predictions=predictions))
-        assert found == pytest.approx({"fpa": 100 * whole, "tice": 100 * broken})
+        values = compute_metrics(["fpa", "tice"], replace(evidence, level_predictions=predictions))
+        assert values == pytest.approx({"fpa": 100 * consistent, "tice": 100 * broken})
     heads = level_metrics.level_counts(evidence.level_predictions, y, tree)[:, 2:].double().mean(dim=0)
     assert heads.tolist() == pytest.approx(oracle["level_accuracy_heads"].tolist())
 
@@ -292,13 +292,13 @@ def test_without_mistakes(tree):
     scores = torch.eye(tree.num_classes, dtype=torch.float64)
     targets = torch.arange(tree.num_classes)
     right = Evidence(scores, targets, tree, scores, torch.tensor(tree.level_targets))
-    found = compute_metrics(known_metrics(tree), right)
+    values = compute_metrics(known_metrics(tree), right)
     undefined = {"mistake_severity", "information_severity"}
-    assert {name for name, value in found.items() if math.isnan(value)} == undefined
-    for name in found.keys() - undefined:
+    assert {name for name, value in values.items() if math.isnan(value)} == undefined
+    for name in values.keys() - undefined:
         metric = find_metric(name)
         if not name.startswith("hierdist@") or name == "hierdist@1":
-            assert found[name] == (0.0 if metric.direction == "lower" else 100.0), name
+            assert values[name] == (0.0 if metric.direction == "lower" else 100.0), name
     curve = selective.operating_curve(right.top, targets, right.climb, tree)
     assert curve.coverage[0] == 1 and curve.coverage[-1] == 0 and not curve.risk.any()  # though p = 1 throughout
 
@@ -351,10 +351,10 @@ def test_pieces_of_a_large_table_are_one(monkeypatch, function):
             return selective.climb_probabilities(scores.argmax(1), probabilities, RAGGED)
         return hops.hops_scores(scores, targets, RAGGED)
 
-    whole = result()
+    at_once = result()
     monkeypatch.setattr(level_metrics, "NUMBERS_AT_A_TIME", 50)
     assert level_metrics.rows_at_a_time(20) == 2
-    torch.testing.assert_close(result(), whole, rtol=1e-12, atol=0)
+    torch.testing.assert_close(result(), at_once, rtol=1e-12, atol=0)
 
 
 def test_bins_are_closed_at_their_upper_end():

@@ -34,9 +34,9 @@ def test_torchvision_s_networks_end_before_the_pooling(name):
     backbone = build_backbone(Model(backbone=f"torchvision:{name}", input_size=SIZE))
     more = {"init_weights": False} if name == "googlenet" else {}
     network = models.get_model(name, weights=None, **more)
-    state, own = network.state_dict(), backbone.layers.state_dict()
-    assert own.keys() | backbone.dropped == state.keys() and backbone.dropped.isdisjoint(own)
-    state.update(own)
+    state, backbone_state = network.state_dict(), backbone.layers.state_dict()
+    assert backbone_state.keys() | backbone.dropped == state.keys() and backbone.dropped.isdisjoint(backbone_state)
+    state.update(backbone_state)
     network.load_state_dict(state)
     which, module = ENDS[name]
     seen = []
@@ -76,8 +76,8 @@ def test_timm_s_networks_end_before_the_pooling(name):
     backbone = build_backbone(Model(backbone=f"timm:{name}", input_size=size)).eval()
     img_size = {"img_size": size} if "vit" in name else {}
     network = timm.create_model(name, num_classes=0, **img_size).eval()
-    left = network.load_state_dict(backbone.layers.state_dict(), strict=False)
-    assert not left.unexpected_keys and set(left.missing_keys) <= backbone.dropped
+    unmatched = network.load_state_dict(backbone.layers.state_dict(), strict=False)
+    assert not unmatched.unexpected_keys and set(unmatched.missing_keys) <= backbone.dropped
     images = torch.randn(2, 3, *size)
     ours, theirs = backbone(images), network.forward_features(images)
     if theirs.ndim == 3:
@@ -101,8 +101,8 @@ def test_the_class_token_is_a_map_of_one_place():
 
 def test_a_vision_transformer_of_torchvision(monkeypatch):
     small = {"patch_size": 16, "num_layers": 2, "num_heads": 2, "hidden_dim": 32, "mlp_dim": 64}
-    whole = models.vision_transformer.VisionTransformer
-    build = lambda *_, **how: whole(**small, image_size=how["image_size"])  # noqa: E731
+    transformer = models.vision_transformer.VisionTransformer
+    build = lambda *_, **options: transformer(**small, image_size=options["image_size"])  # noqa: E731
     monkeypatch.setattr(models, "get_model", build)
     images = torch.randn(2, 3, 64, 64)
     for tokens in ("patch", "class"):
@@ -153,8 +153,8 @@ def test_input_size_and_normalisation_are_the_library_s_unless_the_recipe_says_o
     assert ours.model.input_size == (300, 300) == (*weights.crop_size, *weights.crop_size)
     assert (ours.augment.mean, ours.augment.std) == (tuple(weights.mean), tuple(weights.std))
     assert resolved("model.backbone=timm:test_vit", "model.input_size=[64,32]").model.input_size == (64, 32)
-    own = load_recipe("shapes", ["model.backbone=timm:test_vit"])
-    assert resolve_model(own).augment == own.augment
+    with_mean = load_recipe("shapes", ["model.backbone=timm:test_vit"])
+    assert resolve_model(with_mean).augment == with_mean.augment
     unchanged = load_recipe("shapes")
     assert resolve_model(unchanged) is unchanged
 
@@ -163,11 +163,11 @@ def test_crops_that_do_not_apply_are_left_out():
     def augment(*overrides):
         return resolve_model(load_recipe("shapes", ["augment.pad=2", "augment.flip=true", *overrides])).augment
 
-    asked = load_recipe("shapes", ["augment.pad=2", "augment.flip=true"]).augment
+    requested = load_recipe("shapes", ["augment.pad=2", "augment.flip=true"]).augment
     for views in (1, 2):
-        left = augment("model.frozen=true", f"model.views={views}")
-        assert (left.pad, left.flip, left.mean, left.std) == (0, False, asked.mean, asked.std)
-    assert augment("model.frozen=true", "model.views=3") == asked == augment()
+        resolved = augment("model.frozen=true", f"model.views={views}")
+        assert (resolved.pad, resolved.flip, resolved.mean, resolved.std) == (0, False, requested.mean, requested.std)
+    assert augment("model.frozen=true", "model.views=3") == requested == augment()
     ready = load_recipe("tiny-imagenet-frozen")
     assert resolve_model(ready).augment == ready.augment.model_copy(
         update={"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}

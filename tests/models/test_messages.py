@@ -65,7 +65,7 @@ FILES = [  # for timm:test_vit
 
 
 @pytest.fixture(scope="module")
-def whole():
+def state():
     torch.manual_seed(0)
     return timm.create_model("test_vit").state_dict()
 
@@ -92,8 +92,8 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("parts", "call"), CALLS)
-def test_a_mistake_is_one_line(tmp_path, whole, capsys, parts, call):
+def test_a_mistake_is_one_line(tmp_path, state, capsys, parts, call):
     with pytest.raises(UserError) as error:
-        call(tmp_path, whole)
+        call(tmp_path, state)
     assert all(part in str(error.value) for part in parts) and "\n" not in str(error.value)
     assert "harm" not in capsys.readouterr().out

@@ -39,8 +39,8 @@ def states():
     heads = {f"module.encoder_{which}.fc.{layer}.weight": torch.zeros(2) for which in "qk" for layer in (0, 2)}
     momentum = {"module.encoder_k.conv1.weight": torch.zeros(1)}
     queue = {"module.queue": torch.zeros(128, 8), "module.queue_ptr": torch.zeros(1)}
-    whole = {"epoch": 800, "arch": "resnet50", "state_dict": prefixed | heads | momentum | queue}
-    return {"imagenet1k-v1": plain, "pass": whole}
+    checkpoint = {"epoch": 800, "arch": "resnet50", "state_dict": prefixed | heads | momentum | queue}
+    return {"imagenet1k-v1": plain, "pass": checkpoint}
 
 
 def saved(path, content):
@@ -59,9 +59,9 @@ def test_every_tensor_of_the_backbone_is_loaded(tmp_path, drawn, states, name):
 
 
 def test_counters_that_old_files_lack_do_not_matter(tmp_path, drawn, states):
-    whole = states["imagenet1k-v1"]
-    old = {key: value for key, value in whole.items() if not key.endswith("num_batches_tracked")}
-    assert len(old) < len(whole)
+    new = states["imagenet1k-v1"]
+    old = {key: value for key, value in new.items() if not key.endswith("num_batches_tracked")}
+    assert len(old) < len(new)
     load_weights(copy.deepcopy(drawn), resnet50_from("imagenet1k-v1"), saved(tmp_path / "w.pth", old))
 
 
@@ -97,7 +97,7 @@ LITE = Model(backbone="timm:tf_efficientnet_lite0", weights="file", input_size=(
 
 
 @pytest.fixture(scope="module")
-def whole():
+def full_state():
     """A state of the whole network, with its classifier."""
     torch.manual_seed(0)
     return timm.create_model("test_vit").state_dict()
@@ -110,32 +110,32 @@ def loaded(model, path):
 
 
 @pytest.mark.parametrize("form", ["safetensors", "pth", "state_dict", "model", "module."])
-def test_a_file_in_each_form(tmp_path, whole, form):
+def test_a_file_in_each_form(tmp_path, full_state, form):
     path = tmp_path / ("w.safetensors" if form == "safetensors" else "w.pth")
     if form == "safetensors":
-        save_file(whole, path)
+        save_file(full_state, path)
     elif form == "module.":
-        torch.save({f"module.{key}": value for key, value in whole.items()}, path)
+        torch.save({f"module.{key}": value for key, value in full_state.items()}, path)
     else:
-        torch.save(whole if form == "pth" else {"epoch": 3, form: whole}, path)
+        torch.save(full_state if form == "pth" else {"epoch": 3, form: full_state}, path)
     state = loaded(VIT, path)
-    assert state.keys() == whole.keys() - {"head.weight", "head.bias"}
-    assert all(torch.equal(state[key], whole[key]) for key in state)
+    assert state.keys() == full_state.keys() - {"head.weight", "head.bias"}
+    assert all(torch.equal(state[key], full_state[key]) for key in state)
 
 
-def test_the_classifier_may_differ_or_be_missing(tmp_path, whole):
+def test_the_classifier_may_differ_or_be_missing(tmp_path, full_state):
     for change in ({"head.weight": torch.zeros(7, 64), "head.bias": torch.zeros(7)}, None):
-        body = {key: value for key, value in whole.items() if not key.startswith("head.")}
+        body = {key: value for key, value in full_state.items() if not key.startswith("head.")}
         torch.save(body | (change or {}), tmp_path / "w.pth")
         assert loaded(VIT, tmp_path / "w.pth").keys() == body.keys()
 
 
-def test_position_embeddings_are_resized_by_the_library(tmp_path, whole):
-    torch.save(whole, tmp_path / "w.pth")
+def test_position_embeddings_are_resized_by_the_library(tmp_path, full_state):
+    torch.save(full_state, tmp_path / "w.pth")
     small = VIT.model_copy(update={"input_size": (64, 64)})
     state = loaded(small, tmp_path / "w.pth")
-    assert state["pos_embed"].shape == (1, 17, 64) != whole["pos_embed"].shape
-    assert torch.equal(state["blocks.0.attn.qkv.weight"], whole["blocks.0.attn.qkv.weight"])
+    assert state["pos_embed"].shape == (1, 17, 64) != full_state["pos_embed"].shape
+    assert torch.equal(state["blocks.0.attn.qkv.weight"], full_state["blocks.0.attn.qkv.weight"])
 
 
 def test_one_of_the_project_s_own_backbones_takes_a_file(tmp_path):
@@ -156,10 +156,10 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_default_weights_without_a_network(tmp_path, monkeypatch):
-    asked = []
+    urls = []
 
     def no_network(url, **_):
-        asked.append(url)
+        urls.append(url)
         raise OSError("no route to host")
 
     monkeypatch.setattr(urllib.request, "urlopen", no_network)
@@ -168,10 +168,10 @@ def test_default_weights_without_a_network(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"no route to host.*--weights FILE.*--set model\.weights=none"):
         download_weights(model, tmp_path)
     assert not list(tmp_path.iterdir()) and weights_title(model) == "the weights of torchvision:resnet18"
-    assert asked[0].endswith("resnet18-f37072fd.pth")
+    assert urls[0].endswith("resnet18-f37072fd.pth")
 
 
-def test_weights_of_timm_are_those_of_its_libraries_cache(hub, tmp_path, whole):
+def test_weights_of_timm_are_those_of_its_libraries_cache(hub, tmp_path, full_state):
     """Files in the cache are used, and nothing is downloaded if HF_HUB_OFFLINE is set."""
     model = Model(backbone="timm:test_vit", weights="default")
     assert find_weights(model, tmp_path) is None
@@ -181,10 +181,10 @@ def test_weights_of_timm_are_those_of_its_libraries_cache(hub, tmp_path, whole):
     (folder / "snapshots/abc").mkdir(parents=True)
     (folder / "refs").mkdir()
     (folder / "refs/main").write_text("abc")
-    save_file(whole, folder / "snapshots/abc/model.safetensors")
+    save_file(full_state, folder / "snapshots/abc/model.safetensors")
     path = find_weights(model, tmp_path)
     assert path == folder / "snapshots/abc/model.safetensors" == download_weights(model, tmp_path)
-    assert torch.equal(loaded(model, path)["norm.weight"], whole["norm.weight"])
+    assert torch.equal(loaded(model, path)["norm.weight"], full_state["norm.weight"])
 
 
 def test_weights_that_timm_reads_in_its_own_way(monkeypatch):
@@ -205,7 +205,7 @@ def test_weights_that_timm_reads_in_its_own_way(monkeypatch):
 def lite_state():
     """Random tensors of an EfficientNet-Lite0 under the other implementation's names, which come in timm's order."""
     torch.manual_seed(0)
-    own = timm.create_model("tf_efficientnet_lite0").state_dict()
+    of_timm = timm.create_model("tf_efficientnet_lite0").state_dict()
     block = ("_expand_conv", "_bn0", "_depthwise_conv", "_bn1", "_project_conv", "_bn2")
     layers = ["_conv_stem", "_bn0"]
     layers += [f"_blocks.{index}.{layer}" for index in range(16) for layer in block[0 if index else 2 :]]
@@ -213,15 +213,15 @@ def lite_state():
     names = []
     for layer in [*layers, "_conv_head", "_bn1"]:
         names += [f"{layer}.{name}" for name in (norm if "_bn" in layer else ["weight"])]
-    drawn = (torch.rand(value.shape).to(value.dtype) for value in own.values())
+    drawn = (torch.rand(value.shape).to(value.dtype) for value in of_timm.values())
     return dict(zip([*names, "_fc.weight", "_fc.bias"], drawn, strict=True))
 
 
 def assert_same_network(state, path):
     """Every tensor is loaded where the file has it: the layers of both implementations come in one order."""
     tensors = [value for key, value in state.items() if not key.startswith("_fc.")]
-    found = list(loaded(LITE, path).values())
-    assert len(found) == len(tensors) and all(map(torch.equal, found, tensors))
+    loaded_tensors = list(loaded(LITE, path).values())
+    assert len(loaded_tensors) == len(tensors) and all(map(torch.equal, loaded_tensors, tensors))
 
 
 def test_lite_weights_under_the_other_names_give_the_same_network(tmp_path):

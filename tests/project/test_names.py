@@ -4,8 +4,9 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("hierbench", "methods", "leaderboard")
 # They name nothing. Some stay: the side `left`, and locals of methods, whose code is part of the ids of published runs.
 VAGUE = set(
     "asked found given held here how it its known left of one ones own "
@@ -21,9 +22,10 @@ def modules(*folders):
     return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def test_variables_have_no_vague_names():
+@pytest.mark.parametrize("folders", [("hierbench", "methods", "leaderboard"), ("tests", "examples", "docs")])
+def test_variables_have_no_vague_names(folders):
     counts = Counter()
-    for path, tree in modules(*FOLDERS).items():
+    for path, tree in modules(*folders).items():
         for node in ast.walk(tree):
             name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else None
             counts[path.relative_to(ROOT).as_posix()] += name in VAGUE

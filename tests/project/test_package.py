@@ -55,8 +55,8 @@ def test_help_opens_with_a_quick_start_that_runs_and_the_public_names():
 
 def test_the_version_and_the_citation(cli, tmp_path):
     """Those of the package, and a valid Citation File Format with the paper's title as everywhere else."""
-    said = cli(tmp_path, "--version").ok().out
-    assert said == f"hierbench {hierbench.__version__}\n" == f"hierbench {metadata.version('hierbench')}\n"
+    printed = cli(tmp_path, "--version").ok().out
+    assert printed == f"hierbench {hierbench.__version__}\n" == f"hierbench {metadata.version('hierbench')}\n"
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors", "type", "license"} <= set(citation)
     (paper,) = citation["references"]

@@ -75,7 +75,7 @@ def test_the_plan_of_the_statistics(values):
     ) in flat(STATISTICS)
     names = ("haframe:type-II", "hafeature:type-I")
     ((row, reference, effect),) = effects_between(Board.paper("cifar100"), names, SEVERITY)
-    severities = [of.metrics[SEVERITY.name] for of in (row, reference)]
+    severities = [row_or_reference.metrics[SEVERITY.name] for row_or_reference in (row, reference)]
     texts = [f"{cell.mean:.2f} +/- {cell.ci95:.4f}" for cell in severities]
     assert (
         f"prints {texts[0]} for HAFrame and {texts[1]} for HAFeature of type I: deviations of "
@@ -86,8 +86,8 @@ def test_the_plan_of_the_statistics(values):
 def test_levels_of_looks_at_seeds():
     first, *_ = tables(SEEDS)
     assert len(first) == 6
-    for what, nominal, bonferroni in first[2:]:
-        start, most = map(int, re.findall(r"\d+", what))
+    for label, nominal, bonferroni in first[2:]:
+        start, most = map(int, re.findall(r"\d+", label))
         assert f"{make_design(start, most).nominal:.4f}" == nominal
         assert f"{LEVEL / (most - start + 1):.4f}" == bonferroni
     assert f"in {100 * crossing_probability(5, 20, 0.05):.1f}% of cases" in flat(SEEDS)
@@ -115,8 +115,8 @@ def test_the_example_of_seeds():
         gap = f"mistake_severity {look.mean:+.4g} +/- {look.ci:.2g}, p {look.p:.2g}"
         lines.append(f"look at {n} seeds: {gap}, {below} {design.nominal:.2g}")
     assert "\n".join(lines) in SEEDS and looks[1].p < design.nominal
-    said = conclusion(design, looks, names, "mistake_severity").split(" are ")[1].partition(" for looks")[0]
-    assert f'"{said.replace(" in mistake_severity", "")}"' in flat(SEEDS)
+    sentence = conclusion(design, looks, names, "mistake_severity").split(" are ")[1].partition(" for looks")[0]
+    assert f'"{sentence.replace(" in mistake_severity", "")}"' in flat(SEEDS)
 
 
 @pytest.fixture(scope="module")
@@ -141,18 +141,18 @@ def test_every_metric_is_described_as_in_the_registry(described):
     assert set(described) == {family(name) for name in known_metrics()}
     assert list(described) == [spec.name for spec in registry_module.METRICS]
     for spec in registry_module.METRICS:
-        _, says, formula, unit, better, here, source = described[spec.name]
+        _, says, formula, unit, better, where, source = described[spec.name]
         assert (unit, better, source) == (spec.unit, spec.direction, spec.source)
         assert re.fullmatch(r"\$`[^`$]+`\$", formula)  # the registry's is plain text, for terminals
-        assert says and here
+        assert says and where
 
 
 def test_the_printed_values_are_those_of_the_metrics(drawn, described):
     printed = re.findall(r"`([a-z0-9_@]+)` = ([0-9.]+)", METRICS)
     assert {family(name) for name, _ in printed} == set(described)
-    found = compute_metrics([name for name, _ in printed], drawn.EVIDENCE)
+    values = compute_metrics([name for name, _ in printed], drawn.EVIDENCE)
     for name, text in printed:
-        assert text == f"{found[name]:.{len(text.partition('.')[2])}f}", name
+        assert text == f"{values[name]:.{len(text.partition('.')[2])}f}", name
         assert f"`{name}`" in described[family(name)][5]
 
 

@@ -78,9 +78,9 @@ def notebook(monkeypatch):
 
 def kept(cls, folder):
     """The text of the file that is kept of a class."""
-    (path,), given = method_options(cls, folder / "runs")
-    found = find_method(path)
-    assert found.cls is not cls and found.name == cls.name and not given
+    (path,), options = method_options(cls, folder / "runs")
+    loaded = find_method(path)
+    assert loaded.cls is not cls and loaded.name == cls.name and not options
     return Path(path).read_text(encoding="utf-8")
 
 
@@ -206,9 +206,10 @@ def test_a_class_among_others_in_a_module_is_kept_alone(monkeypatch, tmp_path):
 
 def test_methods_are_names_paths_classes_and_instances_with_hyperparameters(tmp_path, cifar100):
     built = CRM(cifar100)
-    names, given = method_options(["ce, flamingo", Path("./mine.py"), HAFrame.with_params(alpha=0.3), built], tmp_path)
+    methods = ["ce, flamingo", Path("./mine.py"), HAFrame.with_params(alpha=0.3), built]
+    names, options = method_options(methods, tmp_path)
     assert names == ["ce", "flamingo", "mine.py", "haframe", "crm"]
-    assert given == ["methods.haframe.alpha=0.3", *(f"methods.crm.{key}={value}" for key, value in built.params)]
+    assert options == ["methods.haframe.alpha=0.3", *(f"methods.crm.{key}={value}" for key, value in built.params)]
     assert method_options(HAFrame, tmp_path) == (["haframe"], [])
     assert method_options((HAFrame, HAFrame), tmp_path) == (["haframe"], [])
 

@@ -48,20 +48,20 @@ class Work:
     def records(self):
         """Return the records as they are now, and those of the two methods."""
         records = read_records(self.store.root)
-        return records, {one.spec.method.name: one for one in records}
+        return records, {record.spec.method.name: record for record in records}
 
     def measure(self, names, *methods, data=None):
         """Return {method: {metric: value}}."""
-        records, of = self.records()
-        found = measure([of[method] for method in methods or ("ce",)], names, records, data or self.data)
-        return {method: found[of[method].id] for method in methods or ("ce",)}
+        records, record_by_method = self.records()
+        values = measure([record_by_method[method] for method in methods or ("ce",)], names, records, data or self.data)
+        return {method: values[record_by_method[method].id] for method in methods or ("ce",)}
 
     def tree(self, method="ce"):
         return Trees(self.data).of(self.records()[1][method].dataset)
 
     def evidence(self, method, **more):
-        records, of = self.records()
-        return read_evidence(of[method], records, self.tree(method), **more)
+        records, record_by_method = self.records()
+        return read_evidence(record_by_method[method], records, self.tree(method), **more)
 
     def write(self, method, *arrays):
         run = self.store.run(self.records()[1][method].id)
@@ -110,9 +110,9 @@ def test_other_predictions_give_other_values_also_for_re_ranked_runs(work, compu
 
 def test_other_code_computes_again_unless_the_predictions_are_gone(work, computed, monkeypatch):
     first = work.measure(NAMES)
-    records, of = work.records()
-    path = of["ce"].folder / FILE  # as published
-    path.write_text(json.dumps(values_content(of["ce"], records, first["ce"])))
+    records, record_by_method = work.records()
+    path = record_by_method["ce"].folder / FILE  # as published
+    path.write_text(json.dumps(values_content(record_by_method["ce"], records, first["ce"])))
     monkeypatch.setattr(further_metrics, "digest_of_code", lambda: "other code")
     assert work.measure(NAMES) == first and computed == NAMES * 2
     (path.parent / "predictions.npz").unlink()
@@ -170,7 +170,7 @@ def test_damaged_predictions_are_one_line(work):
     ]
     levels = np.zeros((len(labels), tree.num_levels), dtype=np.int64)
     wrong = (levels[:, 1:], levels - 1, levels + tree.num_classes)
-    cases += [((scores, labels, one), {}, "level-wise|a level-wise prediction") for one in wrong]
+    cases += [((scores, labels, levels_given), {}, "level-wise|a level-wise prediction") for levels_given in wrong]
     for arrays, more, problem in cases:
         work.write("ce", *arrays)
         with pytest.raises(UserError, match=f"are damaged: .*({problem}).*; remove the folder"):
@@ -190,26 +190,26 @@ def test_the_best_of_a_column_is_of_the_competitive_rows_at_its_digits():
         Row("type-I", "m", "m", 1, 1, dict.fromkeys(METRICS, Cell(severity, 0.1)) | {"ece": Cell(ece, 0.1)})
         for severity, ece in ((2.0, 0.101), (2.04, 0.099), (9.0, 0.01))
     ]
-    shown = [one for one in highlighted(rows) if one.competitive]
+    shown = [row for row in highlighted(rows) if row.competitive]
     area = Column("ece", "hAURC")
     for column, best in (
         (Column("ece", "ECE", unit="%"), [True, True]),  # both are printed as 0.10
         (area, [False, True]),
         (replace(area, higher=True), [True, False]),
     ):
-        assert [one.metrics["ece"].best for one in with_best(shown, [column])] == best
+        assert [row.metrics["ece"].best for row in with_best(shown, [column])] == best
 
 
 def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work, monkeypatch):
     second = work.add("ce", mistake_runs.random_scores(work.labels, len(mistake_runs.PATHS), 5), seed=1)
     board = Board.of("shapes", read_records(work.store.root))
     columns = requested_columns("+hf_macro")
-    whole = with_columns(board, columns, work.data)
-    assert {one.method: len(one.metrics["hf_macro"].values) for one in whole.rows} == {"ce": 2, "crm": 1}
+    complete = with_columns(board, columns, work.data)
+    assert {row.method: len(row.metrics["hf_macro"].values) for row in complete.rows} == {"ce": 2, "crm": 1}
     assert "hf_macro" not in board.rows[0].metrics and board.columns == PAPER  # the argument stays as it was
     (second.folder / "predictions.npz").unlink()
     part = with_columns(Board.of("shapes", read_records(work.store.root)), columns, work.data)
-    assert {one.method: one.metrics["hf_macro"].mean is None for one in part.rows} == {"ce": True, "crm": False}
+    assert {row.method: row.metrics["hf_macro"].mean is None for row in part.rows} == {"ce": True, "crm": False}
     assert part.remark.endswith("; not all columns could be computed of a run that has no predictions here")
 
 

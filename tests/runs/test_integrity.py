@@ -61,7 +61,7 @@ def run(plan, setting):
 
 
 @pytest.fixture(scope="module")
-def whole(shapes, data_dir, tmp_path_factory):
+def undisturbed(shapes, data_dir, tmp_path_factory):
     """Cross-entropy and CRM on its predictions, two epochs."""
     recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"])
     plan = make_plan(recipe, shapes, [find_method("ce"), find_method("crm")], ["type-I"], 1)
@@ -71,29 +71,29 @@ def whole(shapes, data_dir, tmp_path_factory):
 
 
 @pytest.fixture
-def work(whole, data_dir, tmp_path):
+def work(undisturbed, data_dir, tmp_path):
     """A copy of the folder, with its file times."""
-    shutil.copytree(whole.folder, tmp_path / "runs")
+    shutil.copytree(undisturbed.folder, tmp_path / "runs")
     setting = Setting(tmp_path / "runs", data_dir)
-    ce = setting.store.run(whole.ce.id)
-    return SimpleNamespace(setting=setting, store=setting.store, ce=ce, plan=whole.plan, crm=whole.crm)
+    ce = setting.store.run(undisturbed.ce.id)
+    return SimpleNamespace(setting=setting, store=setting.store, ce=ce, plan=undisturbed.plan, crm=undisturbed.crm)
 
 
 def contents(folder):
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
-def same_results(run, whole):
-    first = whole.folder / run.folder.name
-    there = [name for name in RESULTS if (first / name).exists()]  # nothing is trained in re-ranking: no history
-    return all((run.folder / name).read_bytes() == (first / name).read_bytes() for name in there)
+def same_results(run, undisturbed):
+    first = undisturbed.folder / run.folder.name
+    names = [name for name in RESULTS if (first / name).exists()]  # nothing is trained in re-ranking: no history
+    return all((run.folder / name).read_bytes() == (first / name).read_bytes() for name in names)
 
 
-def test_a_finished_run_has_digests_and_no_lock(whole):
-    run = Store(whole.folder).run(whole.ce.id)
+def test_a_finished_run_has_digests_and_no_lock(undisturbed):
+    run = Store(undisturbed.folder).run(undisturbed.ce.id)
     assert run.status["files"].keys() == {*FILES} - {"status.json"}
     assert sorted(path.name for path in run.folder.iterdir()) == sorted([*FILES, "checkpoint.pt"])
-    assert read_record(run.folder).done and is_finished(whole.ce.spec, Store(whole.folder))
+    assert read_record(run.folder).done and is_finished(undisturbed.ce.spec, Store(undisturbed.folder))
 
 
 DAMAGES = [(name, damage) for name in FILES for damage in (flip, truncate, empty)]
@@ -124,7 +124,7 @@ def test_a_status_that_no_run_has_is_damaged(work, change):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files_are_quarantined_and_come_back_the_same(work, whole, name):
+def test_damaged_files_are_quarantined_and_come_back_the_same(work, undisturbed, name):
     path = work.ce.folder / name
     (truncate if name == "predictions.npz" else flip)(path)
     damaged = path.read_bytes()
@@ -134,17 +134,17 @@ def test_damaged_files_are_quarantined_and_come_back_the_same(work, whole, name)
     assert notes == [f"note: {name} of ce type-I seed 0: damaged; quarantined in {place}, computed again"]
     assert ended == {"ce": "done"}  # CRM's base has the same predictions as before
     assert (place / name).read_bytes() == damaged and len(list(place.iterdir())) == 1
-    assert same_results(work.ce, whole) and states(work.plan, work.store)[work.ce.folder.name] == "cached"
+    assert same_results(work.ce, undisturbed) and states(work.plan, work.store)[work.ce.folder.name] == "cached"
     assert (work.ce.folder / "checkpoint.pt").read_bytes() == checkpoint
     assert noted(work) == [] and Board.of("shapes", read_records(work.store.root)).rows[0].n == 1
     before = contents(work.ce.folder)
     assert run(work.plan, work.setting) == ([], {})
-    assert {file: found[0] for file, found in contents(work.ce.folder).items()} == {
-        file: found[0] for file, found in before.items()
+    assert {file: entry[0] for file, entry in contents(work.ce.folder).items()} == {
+        file: entry[0] for file, entry in before.items()
     }
 
 
-def test_without_its_checkpoint_a_run_is_trained_again(work, whole):
+def test_without_its_checkpoint_a_run_is_trained_again(work, undisturbed):
     flip(work.ce.folder / "metrics.json")
     flip(work.ce.folder / "checkpoint.pt")
     notes, ended = run(work.plan, work.setting)
@@ -152,7 +152,7 @@ def test_without_its_checkpoint_a_run_is_trained_again(work, whole):
         " metrics.json of ce type-I seed 0",
         " checkpoint.pt of ce type-I seed 0",
     ]
-    assert "starting over" in notes[1] and ended == {"ce": "done"} and same_results(work.ce, whole)
+    assert "starting over" in notes[1] and ended == {"ce": "done"} and same_results(work.ce, undisturbed)
     flip(work.ce.folder / "metrics.json")
     run(work.plan, work.setting)
     assert sorted(path.name for path in (work.ce.folder / "damaged").iterdir()) == [
@@ -160,17 +160,17 @@ def test_without_its_checkpoint_a_run_is_trained_again(work, whole):
     ]  # fmt: skip
 
 
-def test_damaged_re_ranking_and_predictions_that_are_gone(work, whole):
+def test_damaged_re_ranking_and_predictions_that_are_gone(work, undisturbed):
     crm = work.store.run(work.crm.id)
     truncate(crm.folder / "predictions.npz")
     (work.ce.folder / "predictions.npz").unlink()
     assert read_record(work.ce.folder).done  # its table is right; only `run` needs all
     notes, ended = run(work.plan, work.setting)
     assert ended == {"ce": "done", "crm": "done"} and "predictions.npz of ce type-I seed 0: damaged; gone" in notes[0]
-    assert same_results(crm, whole) and same_results(work.ce, whole)
+    assert same_results(crm, undisturbed) and same_results(work.ce, undisturbed)
 
 
-def test_a_base_that_predicts_something_else_now_is_re_ranked_again(work, whole):
+def test_a_base_that_predicts_something_else_now_is_re_ranked_again(work, undisturbed):
     (work.ce.folder / "predictions.npz").unlink()
     checkpoint = load_checkpoint(work.ce.folder / "checkpoint.pt")
     next(iter(checkpoint["best"].values())).mul_(0.9)
@@ -181,11 +181,11 @@ def test_a_base_that_predicts_something_else_now_is_re_ranked_again(work, whole)
     assert crm.status["base_predictions"] == digest_of(work.ce, "predictions.npz") != before
 
 
-def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
+def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, undisturbed):
     path = work.ce.folder / "predictions.npz"
-    found = path.stat()
+    status = path.stat()
     flip(path)
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(ValueError, match="cannot be read: its checksum differs"):
         predictions_of(work.ce)
     assert is_finished(work.plan[0].spec, work.store)  # nothing reads them
@@ -194,7 +194,7 @@ def test_silent_damage_of_predictions_is_seen_where_they_are_read(work, whole):
     assert "its checksum differs; the same command computes them again" in error
     notes, ended = run(work.plan, work.setting)
     assert len(notes) == 1 and "predictions.npz of ce type-I seed 0: damaged" in notes[0]
-    assert ended == {"ce": "done", "crm": "done"} and same_results(work.store.run(work.crm.id), whole)
+    assert ended == {"ce": "done", "crm": "done"} and same_results(work.store.run(work.crm.id), undisturbed)
 
 
 def test_a_copy_with_other_file_times_is_whole(work):
@@ -203,18 +203,18 @@ def test_a_copy_with_other_file_times_is_whole(work):
 
 
 @pytest.mark.parametrize("files", [None, {}, "without the metrics"])
-def test_a_finished_run_without_digests_is_damaged_and_computed_again(work, whole, files):
-    known = work.ce.status["files"]
+def test_a_finished_run_without_digests_is_damaged_and_computed_again(work, undisturbed, files):
+    digests = work.ce.status["files"]
     status = {"state": "done", "started": 1.5, "seconds": 2.5}
     if files is not None:
-        status["files"] = {name: known[name] for name in known if files and name != "metrics.json"}
+        status["files"] = {name: digests[name] for name in digests if files and name != "metrics.json"}
     write_json(work.ce.folder / "status.json", status)
     metrics = json.loads((work.ce.folder / "metrics.json").read_text())
     metrics["test"]["top1"] = 99.9  # what nobody could notice
     write_json(work.ce.folder / "metrics.json", metrics)
     assert read_record(work.ce.folder).damaged == ("status.json",)
     notes, ended = run(work.plan, work.setting)
-    assert ended["ce"] == "done" and same_results(work.ce, whole) and "status.json of ce" in notes[0]
+    assert ended["ce"] == "done" and same_results(work.ce, undisturbed) and "status.json of ce" in notes[0]
 
 
 def test_a_result_file_that_the_run_did_not_write_is_damaged(work):
@@ -242,7 +242,7 @@ def test_a_checkpoint_is_an_ordinary_one_with_a_seal(tmp_path):
     assert load_checkpoint(path) is None
 
 
-def test_the_time_of_a_run_is_that_of_all_its_sessions(whole, data_dir, tmp_path, monkeypatch):
+def test_the_time_of_a_run_is_that_of_all_its_sessions(undisturbed, data_dir, tmp_path, monkeypatch):
     class StoppedError(KeyboardInterrupt):
         pass
 
@@ -250,22 +250,22 @@ def test_the_time_of_a_run_is_that_of_all_its_sessions(whole, data_dir, tmp_path
         if done > 1.2:
             raise StoppedError
 
-    run, setting = Store(tmp_path).run(whole.ce.id), Setting(tmp_path, data_dir)
+    run, setting = Store(tmp_path).run(undisturbed.ce.id), Setting(tmp_path, data_dir)
     with pytest.raises(StoppedError):  # as a kill: nothing is written after it
-        execute(whole.ce, setting, stop)
+        execute(undisturbed.ce, setting, stop)
     first = run.status
     assert first["state"] == "running" and first["seconds"] > 0
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() - 1e6)  # the clock was moved in between
     run.set_status("running", started=first["started"], seconds=1000.0)
-    assert execute(whole.ce, setting, lambda *_: None).state == "done"
+    assert execute(undisturbed.ce, setting, lambda *_: None).state == "done"
     assert 1000 < run.status["seconds"] < 1000 + 300 and run.status["started"] == first["started"]
-    assert same_results(run, whole)
+    assert same_results(run, undisturbed)
 
 
-def test_a_job_that_was_taken_over_writes_nothing_more(whole, data_dir, tmp_path):
+def test_a_job_that_was_taken_over_writes_nothing_more(undisturbed, data_dir, tmp_path):
     """Another process takes its lock in the middle of the second epoch."""
-    run, setting = Run(tmp_path / whole.ce.id), Setting(tmp_path, data_dir)
+    run, setting = Run(tmp_path / undisturbed.ce.id), Setting(tmp_path, data_dir)
     before = {}
 
     def take_over(done, total):
@@ -276,7 +276,7 @@ def test_a_job_that_was_taken_over_writes_nothing_more(whole, data_dir, tmp_path
             before.update(contents(run.folder))
 
     notes = []
-    assert execute(whole.ce, setting, take_over, notes.append).state == "taken"
+    assert execute(undisturbed.ce, setting, take_over, notes.append).state == "taken"
     after = contents(run.folder)
     assert after == before
     assert notes == [

@@ -196,21 +196,22 @@ def test_the_page_of_a_run(tmp_path, record, database, base, context):
     from mlflow import MlflowClient
     from mlflow.data import get_source
 
-    client, warnings, asked = MlflowClient(database), [], {"methods": "ce", "set.train.epochs": "1"}
+    client, warnings, options = MlflowClient(database), [], {"methods": "ce", "set.train.epochs": "1"}
     finished = record(base=base)
-    before, made = mlflow.get_tracking_uri(), Mirror(database, tmp_path, "shapes", "title", warnings.append, asked)
+    before, made = mlflow.get_tracking_uri(), Mirror(database, tmp_path, "shapes", "title", warnings.append, options)
     made.write(finished, "ce type-I alpha 0.3")
     made.attach(tmp_path / "job/spec.json", {"hierdist@1/type-I ce": 0.5})
     (run,) = children(database)
     assert run.info.run_name == "ce type-I alpha 0.3" and not warnings and mlflow.get_tracking_uri() == before
     parent = client.get_run(run.data.tags["mlflow.parentRunId"])
-    assert parent.data.params == asked and parent.data.metrics == {"hierdist_at_1/type-I ce": 0.5}
+    assert parent.data.params == options and parent.data.metrics == {"hierdist_at_1/type-I ce": 0.5}
     assert [entry.dataset.name for entry in parent.inputs.dataset_inputs] == ["shapes"]
     assert [file.path for file in client.list_artifacts(parent.info.run_id)] == ["spec.json"]
-    (found,) = run.inputs.dataset_inputs
-    assert (found.dataset.name, found.dataset.digest) == ("shapes", "0123456789abcdef0123456789abcdef0123")
-    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": context}
-    source = get_source(found).to_dict()["tags"]
+    (dataset_input,) = run.inputs.dataset_inputs
+    dataset = dataset_input.dataset
+    assert (dataset.name, dataset.digest) == ("shapes", "0123456789abcdef0123456789abcdef0123")
+    assert {tag.key: tag.value for tag in dataset_input.tags} == {"mlflow.data.context": context}
+    source = get_source(dataset_input).to_dict()["tags"]
     assert source["digest"] == finished.dataset.digest and source["tool"] == "hierbench data prepare"
     assert run.data.tags["mlflow.source.name"] == "hierbench" and run.data.tags["mlflow.source.type"] == "LOCAL"
     (output,) = run.outputs.model_outputs

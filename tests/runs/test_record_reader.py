@@ -57,11 +57,11 @@ def test_json_is_finite_and_shallow(folder, content):
     text = json.dumps(content)
     (folder / "x.json").write_text(text)
     try:
-        found = read_json(folder / "x.json")
+        read_back = read_json(folder / "x.json")
     except ValueError:
         assert "NaN" in text or "Infinity" in text or any(abs(n) >= 1 << 63 for n in numbers(content))
         return
-    assert found == content
+    assert read_back == content
     if not isinstance(content, dict):
         with pytest.raises(ValueError, match="not a JSON object"):
             read_json_object(folder / "x.json")
@@ -166,8 +166,8 @@ def test_snapshots_and_weights_run_no_code(tmp_path, content):
     elif content == "bytes":
         file.write_bytes(b"PK\3\4" + b"\0" * 100)
     else:
-        held = {"pickle": {"model": Marker(str(tmp_path / "harm"))}, "list": [1], "other": {"x": torch.zeros(1)}}
-        torch.save(held[content], file)
+        contents = {"pickle": {"model": Marker(str(tmp_path / "harm"))}, "list": [1], "other": {"x": torch.zeros(1)}}
+        torch.save(contents[content], file)
     with pytest.raises(UserError, match="cannot be read"):
         load_snapshot(Run(tmp_path), 1)
     if content != "other":
@@ -190,9 +190,9 @@ def test_a_prepared_dataset_with_one_value_replaced(targets, data_dir, tmp_path_
     changed = targets.with_one_value_changed(meta, bytes([*path, 250]) + json.dumps(value).encode())
     (target / "meta.json").write_text(json.dumps(changed))
     with contextlib.suppress(UserError):
-        there = data.find("shapes", folder)
-        assert there.hierarchy("depth").num_classes == 48
-        f"{there.digest[:12]}{there.size('test'):,}{there.meta['remark']}"
+        dataset = data.find("shapes", folder)
+        assert dataset.hierarchy("depth").num_classes == 48
+        f"{dataset.digest[:12]}{dataset.size('test'):,}{dataset.meta['remark']}"
 
 
 # Commands

@@ -54,9 +54,9 @@ def test_a_request_repeated_is_one_short_line(tmp_path):
     extend_request(tmp_path, other, [D], {"looks": {"3": 1, "4": 2}})  # of a command that does not know of the other
     extend_request(tmp_path, other, [D], {"looks": {"4": 2}})  # there is nothing new
     assert json.loads(lines(tmp_path)[3])["ids"] == [D] and len(lines(tmp_path)) == 5
-    found = read_requests(tmp_path)
-    assert [one.id for one in found] == [other.id, first.id]  # what was learned is nothing that was asked
-    assert found[0].ids == (C, D) and found[0].budget == {"looks": {"3": 1, "4": 2}}
+    requests = read_requests(tmp_path)
+    assert [request.id for request in requests] == [other.id, first.id]  # what was learned is nothing that was asked
+    assert requests[0].ids == (C, D) and requests[0].budget == {"looks": {"3": 1, "4": 2}}
     assert ask(tmp_path, A, B, methods="ce", seeds=2).id != first.id != ask(tmp_path, A, methods="ce").id
 
 
@@ -69,19 +69,20 @@ def test_two_commands_at_once(tmp_path):
     started = [subprocess.Popen([sys.executable, "-c", code, name], cwd=tmp_path) for name in "ab"]
     assert [process.wait() for process in started] == [0, 0]
     assert len(read_requests(tmp_path)) == len(lines(tmp_path)) == 40
-    assert [one.options["seeds"] for one in read_requests(tmp_path) if one.options["by"] == "a"] == list(range(20))
+    first = [request for request in read_requests(tmp_path) if request.options["by"] == "a"]
+    assert [request.options["seeds"] for request in first] == list(range(20))
     assert os.listdir(tmp_path) == ["requests.jsonl"]
 
 
 def test_a_kill_in_the_middle_of_a_line_and_lines_of_others(tmp_path):
     file, first = tmp_path / "requests.jsonl", ask(tmp_path, A)
-    whole = file.read_bytes()
-    for torn in (whole[: len(whole) // 2], "ä".encode()[:1], b"[1]\n{}\n", b'{"request": "x", "kind": 1}\n\0'):
-        file.write_bytes(whole + torn)
+    content = file.read_bytes()
+    for torn in (content[: len(content) // 2], "ä".encode()[:1], b"[1]\n{}\n", b'{"request": "x", "kind": 1}\n\0'):
+        file.write_bytes(content + torn)
         assert read_requests(tmp_path) == (first,)
         other = ask(tmp_path, B)
         assert read_requests(tmp_path) == (first, other)
-    file.write_bytes(whole.rstrip())  # only its end is missing
+    file.write_bytes(content.rstrip())  # only its end is missing
     assert read_requests(tmp_path) == (first,) and ask(tmp_path, B) == read_requests(tmp_path)[1]
     file.unlink()
     os.symlink(tmp_path / "elsewhere", file)
@@ -144,12 +145,12 @@ def epochs(board):
 def test_runs_that_no_request_names_are_ordered_by_their_start(planned, tmp_path):
     """Also where their files have other times; what was asked for comes after them, wherever the clock stands."""
     planned("ce", "train.epochs=3", started=300.0)
-    asked = [*planned("ce", "train.epochs=4", started=1.0)]
+    planned_ids = [*planned("ce", "train.epochs=4", started=1.0)]
     (last,) = planned("ce", "train.epochs=5", started=400.0)
     planned("ce", "train.epochs=2", started=200.0)
     os.utime(tmp_path / last / "spec.json", (0, 0))
     assert epochs(Board.of("shapes", read_records(tmp_path))) == 5
-    ask(tmp_path, *asked)
+    ask(tmp_path, *planned_ids)
     assert epochs(Board.of("shapes", read_records(tmp_path))) == 4
     (tmp_path / "requests.jsonl").unlink()
     assert epochs(Board.of("shapes", read_records(tmp_path))) == 5
@@ -171,7 +172,7 @@ def test_folders_merged_by_hand(planned, tmp_path):
     both = tmp_path / "both"
     for name in ("two", "one"):
         shutil.copytree(tmp_path / name, both, dirs_exist_ok=True)
-    assert [one.options for one in read_requests(both)] == [{"methods": "ce"}]
+    assert [request.options for request in read_requests(both)] == [{"methods": "ce"}]
     board = Board.of("shapes", read_records(both))
     assert epochs(board) == 2  # no request names the others, which are older for that
     text = "".join((tmp_path / name / "requests.jsonl").read_text() for name in ("one", "two", "one", "two"))
@@ -181,34 +182,41 @@ def test_folders_merged_by_hand(planned, tmp_path):
 
 def test_the_runs_of_a_table(planned, tmp_path):
     """A pure function of runs and requests: settings of the last, rows of all, or of the request that is named."""
-    specs = [planned("ce", f"train.epochs={number}") for number in (2, 3, 4)]
-    one, two, three = (next(iter(of)) for of in specs)
-    runs = {run_id: spec for of in specs for run_id, spec in of.items()}
-    (more,) = (run_id for run_id in planned("soft_labels", "train.epochs=2") if run_id not in runs)
+    specs = [planned("ce", f"train.epochs={epochs}") for epochs in (2, 3, 4)]
+    two_epochs, three_epochs, four_epochs = (next(iter(spec_by_id)) for spec_by_id in specs)
+    runs = {run_id: spec for spec_by_id in specs for run_id, spec in spec_by_id.items()}
+    (other_method,) = (run_id for run_id in planned("soft_labels", "train.epochs=2") if run_id not in runs)
     runs |= planned("soft_labels", "train.epochs=2")
 
-    def chosen(*asked, wanted=None, unfinished=()):
-        state = {run_id: State.UNFINISHED if run_id in unfinished else State.RECORDED for run_id in runs}
-        started = {two: {"started": 1.0}, three: {"started": 2.0}}
-        records = [replace(one, state=state[one.id], status=started.get(one.id, {})) for one in read_records(tmp_path)]
-        found, _, left_out = choose(records, asked, wanted)
-        return tuple(one.id for one in found), left_out
+    def chosen(*requests, prefix=None, unfinished=()):
+        started = {three_epochs: {"started": 1.0}, four_epochs: {"started": 2.0}}
+        records = [
+            replace(
+                record,
+                state=State.UNFINISHED if record.id in unfinished else State.RECORDED,
+                status=started.get(record.id, {}),
+            )
+            for record in read_records(tmp_path)
+        ]
+        rows, _, left_out = choose(records, requests, prefix)
+        return tuple(record.id for record in rows), left_out
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hierbench.runs.requests._append", lambda *_: None)
-        first, second, last = (ask(Path("."), *ids) for ids in ([one], [two], [more]))
-    assert chosen(first, second, last)[0] == (one, more)  # one more method adds a row
-    assert chosen(first, last, second)[0] == (two,)
-    assert chosen(first, last, second, unfinished=[two])[0] == (one, more)
-    found = chosen(first, last, second)[1]
-    assert found.startswith("3 finished runs with other settings are not in this table: --request ")
-    ways = found.split("--request ")[1:]
-    assert ways[0].startswith(last.id[:6]) and ways[1].removesuffix(" shows them") == runs[three].comparison[:6]
-    assert chosen(first, last, second, wanted=first.id[:4])[0] == (more, one)
-    assert chosen(first, last, second, wanted=runs[three].comparison[:6])[0] == (three,)
-    for wanted in ("zzz", ""):
+        first, second, last = (ask(Path("."), run_id) for run_id in (two_epochs, three_epochs, other_method))
+    assert chosen(first, second, last)[0] == (two_epochs, other_method)  # one more method adds a row
+    assert chosen(first, last, second)[0] == (three_epochs,)
+    assert chosen(first, last, second, unfinished=[three_epochs])[0] == (two_epochs, other_method)
+    note = chosen(first, last, second)[1]
+    assert note.startswith("3 finished runs with other settings are not in this table: --request ")
+    ways = note.split("--request ")[1:]
+    comparison = runs[four_epochs].comparison[:6]
+    assert ways[0].startswith(last.id[:6]) and ways[1].removesuffix(" shows them") == comparison
+    assert chosen(first, last, second, prefix=first.id[:4])[0] == (other_method, two_epochs)
+    assert chosen(first, last, second, prefix=comparison)[0] == (four_epochs,)
+    for prefix in ("zzz", ""):
         with pytest.raises(UserError, match=rf"here .* there are {second.id[:6]} \(20"):
-            chosen(first, last, second, wanted=wanted)
+            chosen(first, last, second, prefix=prefix)
 
 
 def test_rows_of_one_method_are_named_by_their_differing_hyperparameters(planned, tmp_path, cli):
@@ -216,10 +224,10 @@ def test_rows_of_one_method_are_named_by_their_differing_hyperparameters(planned
     planned("soft_labels")
     planned("soft_labels,hxe", "methods.soft_labels.beta=9.0")
     board = Board.of("shapes", read_records(tmp_path))
-    told = {"soft_labels (beta=9.0)", "soft_labels (beta=10.0)"}
-    assert {row.title for row in board.rows} == told | {"hxe"}
+    titles = {"soft_labels (beta=9.0)", "soft_labels (beta=10.0)"}
+    assert {row.title for row in board.rows} == titles | {"hxe"}
     rows = json.loads(cli(tmp_path, "runs", "--runs", tmp_path, "--json").ok().out)["rows"]
-    assert {row["Method"] for row in rows} == told | {"hxe"}
+    assert {row["Method"] for row in rows} == titles | {"hxe"}
 
 
 def test_a_published_folder_has_the_requests_of_its_runs(tmp_path):
@@ -235,7 +243,7 @@ def test_a_published_folder_has_the_requests_of_its_runs(tmp_path):
     (published,) = read_requests(target)
     assert (published.id, published.ids, published.options) == (published.digest, (B,), {"weights": "w.pt"})
     publish_requests(target, other, "shapes", [D, A], later=True)
-    assert [one.ids for one in read_requests(target)] == [(B,), (D, A)]
+    assert [request.ids for request in read_requests(target)] == [(B,), (D, A)]
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +267,7 @@ def test_the_table_that_a_careless_command_hid_comes_back(cli, hidden, tmp_path,
     shown = cli(hidden, "leaderboard", *on).ok().out
     assert "9 finished runs with other settings are not in this table: --request " in shown
     which = shown.partition("--request ")[2].split()[0]
-    first, second = (one.id for one in read_requests(hidden / "runs"))
+    first, second = (request.id for request in read_requests(hidden / "runs"))
     assert first.startswith(which)
     table = ("leaderboard", *on, "--format", "json")
     assert rows(cli(hidden, *table)) == {"ce": 1}

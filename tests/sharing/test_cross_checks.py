@@ -56,15 +56,15 @@ def test_the_digests_of_a_tree_are_those_of_its_source(dataset, request):
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-@pytest.mark.parametrize(("right", "whole"), [(True, True), (False, True), (False, False)])
-def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, whole, dropped):
+@pytest.mark.parametrize(("right", "is_whole"), [(True, True), (False, True), (False, False)])
+def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, is_whole, dropped):
     data = DatasetSpec(name="shapes", digest="d", hierarchy="h", distance="height")
-    how = SimpleNamespace(drop_last=dropped, drop_order="class")
-    spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=how, label="r")
-    splits = {"test": 1920 if whole else 384}
-    environment = {"data": {"splits": splits, "remark": "" if whole else "not the whole dataset"}}
-    one = RunCheck.of(Record(Path("r"), State.RECORDED, spec=spec, result={"test": {}}, environment=environment))
-    one.targets = shipped_targets()["shapes", "class" if dropped else "", ""][1] if right else "0" * 64
-    check_targets([one])
-    assert one.rejected == (not right and whole)
-    assert bool(one.record.notes) == right
+    evaluation = SimpleNamespace(drop_last=dropped, drop_order="class")
+    spec = SimpleNamespace(dataset=data, split="test", bases=("b",), seed=0, evaluation=evaluation, label="r")
+    splits = {"test": 1920 if is_whole else 384}
+    environment = {"data": {"splits": splits, "remark": "" if is_whole else "not the whole dataset"}}
+    run = RunCheck.of(Record(Path("r"), State.RECORDED, spec=spec, result={"test": {}}, environment=environment))
+    run.targets = shipped_targets()["shapes", "class" if dropped else "", ""][1] if right else "0" * 64
+    check_targets([run])
+    assert run.rejected == (not right and is_whole)
+    assert bool(run.record.notes) == right

@@ -93,8 +93,8 @@ def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path
     targets = read_targets(boards / "shapes")
     for run in Store(trained).runs():
         scores, of_run = predictions_of(run)
-        found = read_compact(boards / "shapes" / run.folder.name)
-        assert np.array_equal(found.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, of_run)
+        compact = read_compact(boards / "shapes" / run.folder.name)
+        assert np.array_equal(compact.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, of_run)
     assert {path.name for path in boards.glob("shapes/*/*") if path.parent.name != "methods"} == {
         FILE, "spec.json", "status.json", "metrics.json", "environment.json", "history.csv"
     }  # fmt: skip
@@ -122,18 +122,24 @@ def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, t
     assert "wrote" in put(runs).lines[-1]
 
 
+def runs_of_flamingo(folder):
+    """Return {seed: run}."""
+    specs = {run: spec_of(run) for run in Store(folder).runs()}
+    return {spec["seed"]: run for run, spec in specs.items() if spec["method"]["name"] == "flamingo"}
+
+
 def test_an_unfinished_run_is_named_with_the_command_that_finishes_it(copied, put, quick):
     runs = copied("one", "ce", "flamingo")
-    own = {spec_of(run)["seed"]: run for run in Store(runs).runs() if spec_of(run)["method"]["name"] == "flamingo"}
+    run_by_seed = runs_of_flamingo(runs)
     for name in ("metrics.json", "predictions.npz"):
-        (own[1].folder / name).unlink()
-    own[1].set_status("failed", error="out of memory")
+        (run_by_seed[1].folder / name).unlink()
+    run_by_seed[1].set_status("failed", error="out of memory")
     with pytest.raises(UserError, match="run it again, or remove") as error:
         put(runs)
     _, _, places = str(error.value).partition("or remove ")
-    found = [path for place in places.split(", ") for path in runs.parent.glob(place.removeprefix(f"{runs.parent}/"))]
-    assert found == [own[1].folder, own[2].folder]  # without a gap in its seeds
-    for folder in found:
+    folders = [path for place in places.split(", ") for path in runs.parent.glob(place.removeprefix(f"{runs.parent}/"))]
+    assert folders == [run_by_seed[1].folder, run_by_seed[2].folder]  # without a gap in its seeds
+    for folder in folders:
         shutil.rmtree(folder)
     assert "4 recomputed" in put(runs).lines[-1]
 
@@ -143,10 +149,10 @@ def test_a_run_with_a_damaged_spec_is_named(seed, copied, put, quick, trained):
     """Also the last seed of a row, without which it would be one of fewer."""
     runs = copied("one", "ce", "flamingo")
     shutil.copy(trained / "requests.jsonl", runs)
-    own = {spec_of(run)["seed"]: run for run in Store(runs).runs() if spec_of(run)["method"]["name"] == "flamingo"}
-    (own[seed].folder / "spec.json").write_text("{")
+    run_by_seed = runs_of_flamingo(runs)
+    (run_by_seed[seed].folder / "spec.json").write_text("{")
     with pytest.raises(
-        UserError, match=rf"nothing is published: .*{own[seed].folder.name[:12]}.*is damaged \(spec.json"
+        UserError, match=rf"nothing is published: .*{run_by_seed[seed].folder.name[:12]}.*is damaged \(spec.json"
     ):
         put(runs)
 
@@ -251,8 +257,8 @@ def test_a_kill_leaves_the_old_or_the_new(copied, put, quick, tmp_path, cli, dat
         now = files_in(boards)
         assert now == old or set(now) == names
         assert sorted(path.name for path in tmp_path.iterdir() if "boards" in path.name) == ["boards"]
-    found = ["gone" if one == "gone" else "old" if one == old else "new" for one in seen]
-    assert found == ["old", "old", "gone", "new"]
+    states = ["gone" if content == "gone" else "old" if content == old else "new" for content in seen]
+    assert states == ["old", "old", "gone", "new"]
 
 
 def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, monkeypatch):
@@ -294,8 +300,8 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, 
 def test_an_update_lists_files_that_it_does_not_remake(copied, put, quick, tmp_path):
     put(copied("first", "ce", "crm", seeds=2))
     (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
-    said = put(copied("more", "flamingo"), update=True)
-    assert any("not made anew" in line and "shapes-levels.svg" in line for line in said.notes)
+    result = put(copied("more", "flamingo"), update=True)
+    assert any("not made anew" in line and "shapes-levels.svg" in line for line in result.notes)
     assert rows_of(tmp_path / "boards")["ce"]["lacking"] == [2]
 
 

@@ -160,11 +160,11 @@ def test_a_large_table_has_light_rows(tmp_path):
 
 
 def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, monkeypatch):
-    found = records.as_recorded(copy / "birds")
-    for run in found:
+    runs = records.as_recorded(copy / "birds")
+    for run in runs:
         value = 0.25 + 0.2 * (run.job.method.name == "mine") + 0.001 * run.job.seed * (run.job.type == "type-I")
-        write_json(run.folder / FILE, values_content(run, found, {"ece": value}))
-    board = with_columns(Board.of("birds", found), [*PAPER, find_column("ece")], tmp_path)
+        write_json(run.folder / FILE, values_content(run, runs, {"ece": value}))
+    board = with_columns(Board.of("birds", runs), [*PAPER, find_column("ece")], tmp_path)
     records.write_board(copy, board)
     before = contents(copy)
     _, (table,) = build(copy, tmp_path / "site", tmp_path)

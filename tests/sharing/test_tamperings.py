@@ -36,10 +36,10 @@ def folder(request, made, data_dir, shapes, tmp_path, monkeypatch):
     return Folder(where[0], shapes.hierarchy("height"), where[1])
 
 
-def named(lines, who, what):
+def named(lines, who, pattern):
     """Whether a line names somebody, and this or one of the three after it says what."""
     where = [at for at, line in enumerate(lines) if who in line]
-    return any(re.search(what, " ".join(lines[at : at + 4])) for at in where)
+    return any(re.search(pattern, " ".join(lines[at : at + 4])) for at in where)
 
 
 def board(cli, folder):
@@ -53,31 +53,31 @@ def test_nothing_is_found_of_an_honest_folder(folder):
     (report,) = verify([folder.path], folder.data_dir)
     assert report.num_rejected == 0 and report.counts()["recomputed"] == 9
     # No digest of targets ships for a part of a dataset.
-    notes = {note for found in (*report.runs, *report.rows, *report.tables) for note in found.notes}
+    notes = {note for item in (*report.runs, *report.rows, *report.tables) for note in item.notes}
     assert notes == ({TARGETS_ALONE} if folder.path.name == "shapes" else set())
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS, ids=lambda tampering: tampering.__name__)
 def test_a_tampering_is_found_by_every_reader(cli, folder, tmp_path, tampering):
-    found = tampering(folder)
+    finding = tampering(folder)
     data, is_runs = ("--data-dir", folder.data_dir), folder.path.name == "runs"
-    said = cli(tmp_path, "verify", folder.path, *data)
-    for who, what in found.lines:
-        assert named(said.out.splitlines(), who, what), (who, what, said)
-    if found.damaged:
+    verified = cli(tmp_path, "verify", folder.path, *data)
+    for who, pattern in finding.lines:
+        assert named(verified.out.splitlines(), who, pattern), (who, pattern, verified)
+    if finding.damaged:
         rows, lines = board(cli, folder)
-        assert any(found.lines[0][0] in line for line in lines), lines
-        assert {method: rows[method]["n"] for method in found.counted} == found.counted
+        assert any(finding.lines[0][0] in line for line in lines), lines
+        assert {method: rows[method]["n"] for method in finding.counted} == finding.counted
     done = cli(tmp_path, "publish", *ON, *data, "--runs", folder.path, "--output", "boards")
-    if found.unfinished:
+    if finding.unfinished:
         done.one_line("a published table is complete")
-    elif found.refused:
+    elif finding.refused:
         line = done.one_line("nothing is published: ")
-        assert any(who.removeprefix("row ") in line for who, _ in found.lines), (line, found.lines)
+        assert any(who.removeprefix("row ") in line for who, _ in finding.lines), (line, finding.lines)
         assert not (tmp_path / "boards").exists()
     else:
         done.ok()
-        assert found.silent or all(who in done.err for who, _ in found.lines), done.err
+        assert finding.silent or all(who in done.err for who, _ in finding.lines), done.err
         assert json.loads((tmp_path / "boards/shapes.json").read_text())["seeds"] == [0, 1, 2]
         (report,) = verify([tmp_path / "boards/shapes"], tmp_path / "no-data")
         assert report.num_rejected == 0 and "99.2" not in (tmp_path / "boards/shapes.json").read_text()
@@ -85,9 +85,9 @@ def test_a_tampering_is_found_by_every_reader(cli, folder, tmp_path, tampering):
         cli(tmp_path, "site", "build", folder.path.parent, "--output", "site", *data).ok()
         page = (tmp_path / "site/tables/shapes/index.html").read_text()
         assert ">99.2" not in page
-        if found.refused and not found.unfinished:  # a spec that cannot be read is called so there
+        if finding.refused and not finding.unfinished:  # a spec that cannot be read is called so there
             text = unescape(re.sub("<[^>]*>", "", page))
-            names = [who.removeprefix("row ") for who, _ in found.lines]
+            names = [who.removeprefix("row ") for who, _ in finding.lines]
             assert any(re.search(rf"{name}[^\n]*\s*rejected", text) for name in names), text
 
 

@@ -42,14 +42,14 @@ class Tampered(Folder):
         return report
 
     def of(self, run, report=None):
-        return next(one for one in (report or self.report()).runs if one.id == run.folder.name)
+        return next(checked for checked in (report or self.report()).runs if checked.id == run.folder.name)
 
     def rejected(self, run, *parts):
         """The finding of a run, after checking that it is rejected, and why."""
-        found = self.of(run)
-        assert found.state == "rejected", found
-        assert all(any(part in reason for reason in found.findings) for part in parts), found.findings
-        return found
+        checked = self.of(run)
+        assert checked.state == "rejected", checked
+        assert all(any(part in reason for reason in checked.findings) for part in parts), checked.findings
+        return checked
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, publis
         less = ["it says more of ", "shapes.md is not ", "shapes.tex is not "] if verdict == "claimed" else []
         assert not table.reasons and [re.match(".*? (more of|is not) ", note)[0] for note in table.notes] == less
         assert len(report.tables) == 1 and len(report.rows) == 3
-        asked = ("verify", ".", "--data-dir", tampered.data_dir)
-        done = cli(tampered.path, *asked).ok()
+        command = ("verify", ".", "--data-dir", tampered.data_dir)
+        done = cli(tampered.path, *command).ok()
         assert f"9 runs: 9 {verdict}" in done.out and CAVEAT in done.out
-        content = json.loads(cli(tampered.path, *asked, "--json").ok().out)
+        content = json.loads(cli(tampered.path, *command, "--json").ok().out)
         assert content["rejected"] == 0 and content["folders"][0]["counts"][verdict] == 9
         assert {path: path.stat().st_mtime_ns for path in tampered.path.parent.rglob("*")} == before
 
@@ -172,16 +172,16 @@ EDITS = (
 )
 
 
-@pytest.mark.parametrize(("suffix", "old", "new", "found"), EDITS)
-def test_an_edited_table_is_rejected_and_an_edited_page_named(made, tmp_path, suffix, old, new, found):
+@pytest.mark.parametrize(("suffix", "old", "new", "finding"), EDITS)
+def test_an_edited_table_is_rejected_and_an_edited_page_named(made, tmp_path, suffix, old, new, finding):
     folder = shutil.copytree(made / "published", tmp_path / "published")
     page = folder / f"shapes{suffix}"
     text, number = re.subn(old, new, page.read_text(), count=1, flags=re.DOTALL)
     page.write_text(text) if text else page.unlink()
     (report,) = verify([folder / "shapes"], tmp_path / "no-data")
     (table,) = report.tables
-    said, none = (table.reasons, table.notes) if suffix == ".json" else (table.notes, table.reasons)
-    assert number == 1 and not none and [one[: len(found)] for one in said] == [found] * bool(found), table
+    lines, none = (table.reasons, table.notes) if suffix == ".json" else (table.notes, table.reasons)
+    assert number == 1 and not none and [line[: len(finding)] for line in lines] == [finding] * bool(finding), table
 
 
 def test_a_base_of_another_seed(runs):
@@ -214,8 +214,8 @@ def test_nothing_is_followed_out_of_the_folder(published, made, data_dir, tmp_pa
     (published.path / "targets.npy").symlink_to(tmp_path / "targets.npy")
     published.rejected(run, "is a symbolic link")
     (published.path / ("e" * 64)).symlink_to(made / "runs" / run.folder.name)
-    found = next(one for one in published.report().runs if one.id == "e" * 64)
-    assert found.findings == ("its folder is a symbolic link, which is not followed",)
+    linked = next(checked for checked in published.report().runs if checked.id == "e" * 64)
+    assert linked.findings == ("its folder is a symbolic link, which is not followed",)
 
 
 def test_a_kept_metric_that_does_not_follow(runs):
@@ -249,8 +249,8 @@ def test_tuning_budgets_and_unfinished_seeds_are_named(runs):
         (run.folder / name).unlink()
     run.set_status("failed", error="out of memory")
     report = runs.report()
-    found = runs.of(run, report)
-    assert (found.state, found.notes) == ("unfinished", ("failed: out of memory",))
+    checked = runs.of(run, report)
+    assert (checked.state, checked.notes) == ("unfinished", ("failed: out of memory",))
     notes = {row.label: row.notes for row in report.rows}
     assert "seed 2 is not finished" in notes["shapes flamingo type-I"]
     assert "its runs have several tuning budgets: 6 x 3, 9 x 3" in notes["shapes ce type-I"]
@@ -291,18 +291,18 @@ def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):
     scores[0] = np.roll(scores[0], 1)
     predict(again, scores, targets, shapes.hierarchy("height"))
     reseal(again)
-    there = json.loads((run.folder / "environment.json").read_text())
-    assert there["processor"] and there["device"] == "cpu"
+    recorded = json.loads((run.folder / "environment.json").read_text())
+    assert recorded["processor"] and recorded["device"] == "cpu"
 
     def compared(**environment):
-        edit(run, "environment.json", **(there | environment))
+        edit(run, "environment.json", **(recorded | environment))
         reseal(run)
         return compare_runs(read_record(run.folder), read_record(again.folder))
 
     assert compared().verdict == "differs" and compared().same
     for changed in (
         {"processor": "another"},
-        {"threads": there["threads"] + 1},
+        {"threads": recorded["threads"] + 1},
         {"torch": "1.0"},
         {"features": {"device": "mps"}},
     ):
@@ -326,12 +326,12 @@ def test_a_table_with_many_differences_names_three(either, cli):
     either.table.write_text(json.dumps(content | {"distance": "depth", "x": 1}))
     assert len(either.report().tables[0].reasons) == 5
     options = ("--data-dir", either.data_dir)
-    said = cli(either.path, "verify", ".", *options).out
-    (line,) = (line for line in said.splitlines() if "the records give" in line)
+    output = cli(either.path, "verify", ".", *options).out
+    (line,) = (line for line in output.splitlines() if "the records give" in line)
     assert line.endswith(" and 2 more") and line.count("; ") == 2, line
 
 
 def test_a_page_without_values_is_compared_with_nothing(runs):
     (runs.path / "leaderboard-birds.md").write_text("| our method | 99.2 |\n")
-    (found,) = (table for table in runs.report().tables if table.label.endswith("birds"))
-    assert found.notes == ["leaderboard-birds.json is missing, and the .md was compared with nothing"]
+    (birds_table,) = (table for table in runs.report().tables if table.label.endswith("birds"))
+    assert birds_table.notes == ["leaderboard-birds.json is missing, and the .md was compared with nothing"]

@@ -59,11 +59,11 @@ def site(folder):
 
 @pytest.mark.speed
 @pytest.mark.parametrize(
-    ("what", "kept"),
+    ("function", "kept"),
     [(check, False), (table, False), (table, True), (site, False), (site, True)],
     ids=["verify", "first table", "kept table", "first site", "kept site"],
 )
-def test_time_and_memory_of_a_run_do_not_grow_with_their_number(folders, tmp_path, monkeypatch, what, kept):
+def test_time_and_memory_of_a_run_do_not_grow_with_their_number(folders, tmp_path, monkeypatch, function, kept):
     """From the predictions, and from what is kept of that."""
     monkeypatch.setenv("HIERBENCH_CACHE_DIR", str(tmp_path))
     seconds, peaks = {}, {}
@@ -71,15 +71,15 @@ def test_time_and_memory_of_a_run_do_not_grow_with_their_number(folders, tmp_pat
         if kept:
             check(folder)
         start = time.process_time()
-        what(folder)
+        function(folder)
         seconds[num] = 1e3 * (time.process_time() - start) / num
-    for num in SIZES[:2] if kept or what is check else ():
+    for num in SIZES[:2] if kept or function is check else ():
         tracemalloc.start()
-        what(folders[num])
+        function(folders[num])
         peaks[num] = tracemalloc.get_traced_memory()[1] / num
         tracemalloc.stop()
-    print(f"{what.__name__}: ms per run {seconds}, bytes per run {peaks}")
-    assert seconds[1000] < 20 or what is not site  # asked
+    print(f"{function.__name__}: ms per run {seconds}, bytes per run {peaks}")
+    assert seconds[1000] < 20 or function is not site  # asked
     assert seconds[SIZES[-1]] <= MOST * seconds[SIZES[0]], seconds
     assert not peaks or peaks[SIZES[1]] <= MOST * peaks[SIZES[0]], peaks
 

@@ -101,18 +101,18 @@ def test_hafeature(reference, shared):
         )
         sum(terms.values()).backward()
 
-    def whole():  # two sizes give the cost per example and the cost that no example adds to
+    def slow_epoch():  # two sizes give the cost per example and the cost that no example adds to
         small, large = (median_seconds(partial(slow, part), 1) for part in (3, 9))
         return small + (256 - 3) * (large - small) / 6
 
     fast()
-    measured = whole() / median_seconds(fast, 5)
+    measured = slow_epoch() / median_seconds(fast, 5)
     print(f"\nHAFeature head and loss, 12 levels, B=256: {measured:.0f}x (asked: 10x)")
     assert measured >= 10
 
 
-@pytest.mark.parametrize(("dtype", "asked"), [(np.float32, 200), (np.float64, 100)])
-def test_frame(reference, inat, dtype, asked):
+@pytest.mark.parametrize(("dtype", "at_least"), [(np.float32, 200), (np.float64, 100)])
+def test_frame(reference, inat, dtype, at_least):
     """Frame, S and s_min against the search in float64; HAFrame builds its frame in float32, and no S."""
 
     def slow():
@@ -121,4 +121,4 @@ def test_frame(reference, inat, dtype, asked):
     def fast():
         hierarchy_aware_frame(inat.distances, 3.0, dtype=dtype)
 
-    ratio(f"frame with its s_min, K=1010, {dtype.__name__}", fast, slow, asked)
+    ratio(f"frame with its s_min, K=1010, {dtype.__name__}", fast, slow, at_least)

@@ -70,9 +70,9 @@ def measured(program):
     ],
 )
 def test_ten_thousand_classes(name, program, seconds, megabytes):
-    found = measured(program)
-    print(f"\n{name}: {found['seconds']:.1f} s of CPU, {found['megabytes']:.0f} MB (at most: {seconds}, {megabytes})")
-    assert found["seconds"] <= seconds and found["megabytes"] <= megabytes
+    used = measured(program)
+    print(f"\n{name}: {used['seconds']:.1f} s of CPU, {used['megabytes']:.0f} MB (at most: {seconds}, {megabytes})")
+    assert used["seconds"] <= seconds and used["megabytes"] <= megabytes
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

@@ -49,8 +49,8 @@ def reference_class_means(features, targets, num_classes):
     """`class_means`, one number at a time, every sum correctly rounded."""
     means = []
     for label in range(num_classes):
-        own = [row for row, target in zip(features, targets, strict=True) if target == label]
-        means.append([math.fsum(column) / len(own) for column in zip(*own, strict=True)])
+        rows = [row for row, target in zip(features, targets, strict=True) if target == label]
+        means.append([math.fsum(column) / len(rows) for column in zip(*rows, strict=True)])
     return means, [math.fsum(column) / len(features) for column in zip(*features, strict=True)]
 
 
@@ -95,27 +95,27 @@ def test_noise_within_classes_does_not_count_and_centring_takes_a_common_part_aw
     noise = torch.randn(num_classes, per_class // 2, 40, generator=generator, dtype=torch.float64)
     features = (centres[:, None] + torch.cat([noise, -noise], dim=1)).flatten(0, 1)
     targets = torch.arange(num_classes).repeat_interleave(per_class)
-    found = class_means([(features, targets)], num_classes)
-    assert torch.allclose(found.means, centres, atol=1e-13)
-    assert angular_collapse(found.centred, etf_similarity(num_classes)) == pytest.approx((0.0, 0.0), abs=1e-12)
-    assert self_duality(simplex(num_classes, 40), found.centred) == pytest.approx(0.0, abs=1e-12)
-    assert angular_collapse(found.means, etf_similarity(num_classes))[0] > 1.0  # all point the same way
-    assert self_duality(simplex(num_classes, 40), found.means) > 1.0
+    means = class_means([(features, targets)], num_classes)
+    assert torch.allclose(means.means, centres, atol=1e-13)
+    assert angular_collapse(means.centred, etf_similarity(num_classes)) == pytest.approx((0.0, 0.0), abs=1e-12)
+    assert self_duality(simplex(num_classes, 40), means.centred) == pytest.approx(0.0, abs=1e-12)
+    assert angular_collapse(means.means, etf_similarity(num_classes))[0] > 1.0  # all point the same way
+    assert self_duality(simplex(num_classes, 40), means.means) > 1.0
 
 
 def test_as_accurate_as_the_readable_reference(cifar100):
     generator = torch.Generator().manual_seed(2)
     features = 1e4 + torch.randn(3000, 6, generator=generator)  # float32 sums would lose four digits here
     targets = torch.randint(0, 20, (3000,), generator=generator)
-    found = class_means(zip(features.split(256), targets.split(256), strict=True), 20)
-    means, overall = reference_class_means(features.tolist(), targets.tolist(), 20)
-    assert found.means.dtype == torch.float64
-    assert found.means.tolist() == [pytest.approx(row, rel=1e-14) for row in means]
-    assert found.overall.tolist() == pytest.approx(overall, rel=1e-14)
+    means = class_means(zip(features.split(256), targets.split(256), strict=True), 20)
+    expected_means, overall = reference_class_means(features.tolist(), targets.tolist(), 20)
+    assert means.means.dtype == torch.float64
+    assert means.means.tolist() == [pytest.approx(row, rel=1e-14) for row in expected_means]
+    assert means.overall.tolist() == pytest.approx(overall, rel=1e-14)
     similarity = torch.from_numpy(hierarchy_aware_frame(cifar100.distances[:20, :20], 2.0)[1])
     for deviation in ("absolute", "raw"):
-        expected = reference_angular_collapse(found.centred.tolist(), similarity.tolist(), deviation)
-        assert angular_collapse(found.centred, similarity, deviation) == pytest.approx(expected, rel=1e-12)
+        expected = reference_angular_collapse(means.centred.tolist(), similarity.tolist(), deviation)
+        assert angular_collapse(means.centred, similarity, deviation) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_class_without_examples_has_no_mean():
@@ -168,11 +168,12 @@ def test_a_model_whose_features_are_known(cifar100):
             model.method.classifier.weight.data = 4.0 * simplex(100, 120).float()
         else:
             centres = 3.0 * model.method.frame
-        found = measure(model, frame, Examples(centres[targets], targets), shares.append)
+        measured = measure(model, frame, Examples(centres[targets], targets), shares.append)
         assert not model.training  # dropout is off
-        for what in ("features", "classifiers"):
-            assert [found[what]["mean"], *found[what]["std"].values()] == pytest.approx([0.0] * 3, abs=1e-6)
-        assert found["self_duality"] == {"norm": pytest.approx(0.0, abs=1e-6), "square": pytest.approx(0.0, abs=1e-11)}
+        for part in ("features", "classifiers"):
+            assert [measured[part]["mean"], *measured[part]["std"].values()] == pytest.approx([0.0] * 3, abs=1e-6)
+        duality = {"norm": pytest.approx(0.0, abs=1e-6), "square": pytest.approx(0.0, abs=1e-11)}
+        assert measured["self_duality"] == duality
         assert shares == sorted(shares) and shares[-1] == 1.0
         shares.clear()
         turned = measure(model, frame, Examples(centres[targets].roll(1, dims=1), targets), lambda share: None)
@@ -301,10 +302,10 @@ WIDENED = {"imagenet1k": 1000, "inat19": 1010, "tieredimagenet-h": 608}
 @pytest.mark.parametrize("name", recipe_names())
 def test_type_one_has_a_feature_per_class_at_least(name):
     recipe = load_recipe(name)
-    found = frame_recipes(recipe, recipe.expected.level_sizes[-1])
-    assert found[HAFRAME] is recipe
-    assert found[ETF].model.type_i_units == WIDENED.get(name, 600)
-    assert (found[ETF] is recipe) == (name not in WIDENED)
+    recipes = frame_recipes(recipe, recipe.expected.level_sizes[-1])
+    assert recipes[HAFRAME] is recipe
+    assert recipes[ETF].model.type_i_units == WIDENED.get(name, 600)
+    assert (recipes[ETF] is recipe) == (name not in WIDENED)
 
 
 def test_without_its_layer_type_one_has_the_backbone_s_channels():

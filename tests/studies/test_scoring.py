@@ -61,32 +61,32 @@ def timm_frame(made, k, *, separate, index, labels=None):
     return pd.DataFrame(data)
 
 
-def save_timm(frame, path, how):
+def save_timm(frame, path, form):
     """The same as timm's save_results with --results-format."""
-    if how == "parquet":
+    if form == "parquet":
         frame.set_index("filename").to_parquet(path)
-    elif how == "json":
+    elif form == "json":
         frame.set_index("filename").to_json(path, indent=4, orient="index")
-    elif how == "json-records":
+    elif form == "json-records":
         frame.to_json(path, lines=True, orient="records")
-    elif how == "json-split":
+    elif form == "json-split":
         frame.to_json(path, indent=4, orient="split", index=False)
     else:
         frame.to_csv(path, index=False)
     return path
 
 
-@pytest.mark.parametrize("how", ["csv", "parquet", "json", "json-records", "json-split"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "json", "json-records", "json-split"])
 @pytest.mark.parametrize("separate", [True, False])
 @pytest.mark.parametrize(
     ("k", "index", "labels"), [(0, False, False), (1, True, False), (3, True, True), (3, False, True), (6, True, False)]
 )
-def test_files_of_timm_are_read_unchanged(tmp_path, tree, made, how, separate, k, index, labels):
+def test_files_of_timm_are_read_unchanged(tmp_path, tree, made, form, separate, k, index, labels):
     frame = timm_frame(made, k, separate=separate, index=index, labels=tree.classes if labels else None)
-    path = save_timm(frame, tmp_path / f"resnet50.{how.split('-')[0]}", how)
-    found = read_predictions(path, tree)
-    assert found.ids == made[2] and found.targets is None
-    ranked, ks, _ = rank(found, tree)
+    path = save_timm(frame, tmp_path / f"resnet50.{form.split('-')[0]}", form)
+    predictions = read_predictions(path, tree)
+    assert predictions.ids == made[2] and predictions.targets is None
+    ranked, ks, _ = rank(predictions, tree)
     assert ks == [each for each in (1, 5) if each <= (k or 6)]
     width = min(ranked.shape[1], k or 5)
     assert (ranked[:, :width] == top(made[0], width)[0]).all()
@@ -97,8 +97,8 @@ def test_ties_for_the_first_place_are_said(tmp_path, tree, made):
     scores[0, 2] = 1.0
     np.savez(tmp_path / "a.npz", scores=scores, targets=made[1])
     result = score(read_predictions(tmp_path / "a.npz", tree), tree, 0, 0)
-    said = f"{N - 1} of {N} images have their largest score in several classes"
-    assert result.num_ties == N - 1 and said in str(Report("a", "tree", "height", [result], 0, 0))
+    sentence = f"{N - 1} of {N} images have their largest score in several classes"
+    assert result.num_ties == N - 1 and sentence in str(Report("a", "tree", "height", [result], 0, 0))
 
 
 @pytest.mark.parametrize("names", [("scores", "targets"), ("predictions", "label_ids"), ("logits", "labels")])
@@ -107,13 +107,13 @@ def test_ties_for_the_first_place_are_said(tmp_path, tree, made):
 def test_arrays_by_the_names_in_use(tmp_path, tree, made, names, save, dtype):
     scores, targets, ids = made
     save(tmp_path / "a.npz", **dict(zip(names, (scores.astype(dtype), targets), strict=True)), ids=np.array(ids))
-    found = read_predictions(tmp_path / "a.npz", tree)
-    assert found.ids == ids and (found.targets == targets).all()
-    result = score(found, tree, 0, 0)
-    wanted = evaluate(scores.astype(dtype), targets, tree)
-    assert result.metrics == {name: value for name, value in wanted.items() if name in result.metrics}
-    assert set(result.metrics) == set(wanted)
-    assert sum(result.mistakes) == round(N * (1 - wanted["top1"] / 100)) and result.mistakes[0] == 0
+    predictions = read_predictions(tmp_path / "a.npz", tree)
+    assert predictions.ids == ids and (predictions.targets == targets).all()
+    result = score(predictions, tree, 0, 0)
+    expected = evaluate(scores.astype(dtype), targets, tree)
+    assert result.metrics == {name: value for name, value in expected.items() if name in result.metrics}
+    assert set(result.metrics) == set(expected)
+    assert sum(result.mistakes) == round(N * (1 - expected["top1"] / 100)) and result.mistakes[0] == 0
 
 
 def test_a_column_per_class_in_any_order(tmp_path, tree, made):
@@ -122,8 +122,9 @@ def test_a_column_per_class_in_any_order(tmp_path, tree, made):
     frame.insert(0, "id", ids)
     frame["label"] = [tree.classes[target] for target in targets]
     frame.to_csv(tmp_path / "a.csv", index=False)
-    found = read_predictions(tmp_path / "a.csv", tree)
-    assert found.ids == ids and (found.targets == targets).all() and np.allclose(found.scores, scores, atol=1e-6)
+    predictions = read_predictions(tmp_path / "a.csv", tree)
+    assert predictions.ids == ids and (predictions.targets == targets).all()
+    assert np.allclose(predictions.scores, scores, atol=1e-6)
 
 
 def test_ties_in_a_list_of_ranked_classes_go_to_the_lower_index(tmp_path, tree):
@@ -140,16 +141,16 @@ def test_the_bootstrap_is_that_of_metrics_of_resampled_images(tree, made):
     for _ in range(50):
         rows = rng.integers(N, size=N)
         drawn.append(evaluate(scores[rows], targets[rows], tree, ks=(1, 5)))
-    found = bootstrap_intervals(contributions(classes, targets, tree, [1, 5]), [1, 5], 50, seed=7)
-    for name, (low, high) in found.items():
+    intervals = bootstrap_intervals(contributions(classes, targets, tree, [1, 5]), [1, 5], 50, seed=7)
+    for name, (low, high) in intervals.items():
         expected = np.nanpercentile([metrics[name] for metrics in drawn], [2.5, 97.5])
         assert (low, high) == pytest.approx(tuple(expected), abs=1e-12)
 
 
 def test_the_bootstrap_without_mistakes_has_no_severity(tree):
     sums = contributions(np.array([[0], [1]]), np.array([0, 1]), tree, [1])
-    found = bootstrap_intervals(sums, [1], 10)
-    assert np.isnan(found["mistake_severity"]).all() and found["top1"] == (100.0, 100.0)
+    intervals = bootstrap_intervals(sums, [1], 10)
+    assert np.isnan(intervals["mistake_severity"]).all() and intervals["top1"] == (100.0, 100.0)
 
 
 HEAD = "filename,oak,elm,fern,wren,robin,cod\n"
@@ -163,5 +164,6 @@ def test_only_the_test_rows_of_a_split_column_are_read(tmp_path, tree):
 
 def test_json_without_ids_is_in_row_order(tmp_path, tree):
     (tmp_path / "a.json").write_text(json.dumps([{"index": 3, "target": "wren"}, {"index": 0, "target": "oak"}]))
-    found = read_predictions(tmp_path / "a.json", tree)
-    assert found.ids is None and found.targets.tolist() == [3, 0] and found.classes.tolist() == [[3], [0]]
+    predictions = read_predictions(tmp_path / "a.json", tree)
+    assert predictions.ids is None and predictions.targets.tolist() == [3, 0]
+    assert predictions.classes.tolist() == [[3], [0]]

@@ -59,21 +59,21 @@ def test_the_space_comes_from_the_methods_params():
 def test_learning_rates_are_searched_where_the_recipe_has_points():
     """Those of all methods, unless a method has its own."""
     recipe = load_recipe("shapes", ["tune.grid.all.lr.classifier=[0.1,0.001]", "tune.grid.ce.lr.classifier=[1,1,2]"])
-    found = {name: search_space(recipe, find_method(name)) for name in ("ce", "flamingo", "haframe")}
-    assert found["ce"].grid == {"lr.classifier": [1.0, 2.0]} and found["ce"].trials == 2
-    assert found["flamingo"].grid == {"lr.classifier": [0.1, 0.001]}
-    assert list(found["haframe"].grid) == ["alpha", "gamma", "lr.classifier"]
-    assert found["haframe"].points[1] == found["haframe"].points[0] | {"lr.classifier": 0.001}
-    assert found["haframe"].ranges["lr.classifier"] == (0.001, 0.1)
-    assert found["haframe"].ranges["gamma"] == (1.0, 5.0)
+    spaces = {name: search_space(recipe, find_method(name)) for name in ("ce", "flamingo", "haframe")}
+    assert spaces["ce"].grid == {"lr.classifier": [1.0, 2.0]} and spaces["ce"].trials == 2
+    assert spaces["flamingo"].grid == {"lr.classifier": [0.1, 0.001]}
+    assert list(spaces["haframe"].grid) == ["alpha", "gamma", "lr.classifier"]
+    assert spaces["haframe"].points[1] == spaces["haframe"].points[0] | {"lr.classifier": 0.001}
+    assert spaces["haframe"].ranges["lr.classifier"] == (0.001, 0.1)
+    assert spaces["haframe"].ranges["gamma"] == (1.0, 5.0)
 
 
 def test_type_i_on_a_frozen_backbone_has_no_rate_of_the_backbone():
     points = ["tune.grid.all.lr.backbone=[1,2]", "tune.grid.haframe.alpha=[0.5]", "tune.grid.haframe.gamma=[3,5]"]
     recipe = load_recipe("shapes", [*points, "model.frozen=true"])
     space = search_space(recipe, find_method("haframe"))
-    left = space.of(recipe.model, "type-I")
-    assert list(left.grid) == list(left.ranges) == ["alpha", "gamma"] and len(left.points) == 2
+    narrowed = space.of(recipe.model, "type-I")
+    assert list(narrowed.grid) == list(narrowed.ranges) == ["alpha", "gamma"] and len(narrowed.points) == 2
     assert space.of(recipe.model, "type-II") is space is space.of(load_recipe("shapes").model, "type-I")
     assert search_space(recipe, find_method("ce")).of(recipe.model, "type-I") is None
 
@@ -82,10 +82,10 @@ def test_tpe_draws_learning_rates_and_wide_ranges_by_their_logarithm():
     """From 1e-6 to 1, half of the draws before TPE has seen any are below 1e-3, instead of a thousandth of them."""
     ranges = {"lr.classifier": (1e-6, 1.0), "alpha": (1e-6, 1.0), "beta": (0.0, 1.0)}
     space = Space({name: (0.0,) for name in ranges}, ranges, 10)
-    found = tried(Search(space, "tpe"), lambda params: 1.0)
-    assert all(1e-6 <= params["lr.classifier"] <= 1.0 for params in found) and len(found) == 10
-    assert all(sum(params[name] < 1e-3 for params in found) >= 3 for name in ("lr.classifier", "alpha"))
-    assert sum(params["beta"] < 1e-3 for params in found) == 0
+    drawn = tried(Search(space, "tpe"), lambda params: 1.0)
+    assert all(1e-6 <= params["lr.classifier"] <= 1.0 for params in drawn) and len(drawn) == 10
+    assert all(sum(params[name] < 1e-3 for params in drawn) >= 3 for name in ("lr.classifier", "alpha"))
+    assert sum(params["beta"] < 1e-3 for params in drawn) == 0
 
 
 def test_tpe_begins_with_the_recipes_own_values(target):
@@ -93,32 +93,33 @@ def test_tpe_begins_with_the_recipes_own_values(target):
     start = target.start(search_space(target.recipe, target.method))
     assert start == {"alpha": 0.4, "gamma": 4.0}
     search = Search(Space(GRID.grid, {"alpha": (0.3, 0.5), "gamma": (1.0, 2.0)}, 8), "tpe", start)
-    found = tried(search)
-    assert found[0] == start and search.space.ranges == {"alpha": (0.3, 0.5), "gamma": (1.0, 4.0)}
+    drawn = tried(search)
+    assert drawn[0] == start and search.space.ranges == {"alpha": (0.3, 0.5), "gamma": (1.0, 4.0)}
     assert search.space.ends_near({"alpha": 0.305, "gamma": 2.0}) == ("alpha 0.305 of 0.3 to 0.5",)
     assert search.space.ends_near({"alpha": 0.32, "gamma": 3.9}) == ("gamma 3.9 of 1 to 4",)
 
 
 def tried(search, value_of=value_of):
     """Carry a search out; return its configurations."""
-    found = []
+    configurations = []
     while batch := search.next():
         for trial in batch:
-            found.append(dict(trial.params))
+            configurations.append(dict(trial.params))
             value = value_of(trial.params)
             search.end(trial, [value - 0.1, value + 0.1])
-    return found
+    return configurations
 
 
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
 def test_a_search_chooses_the_same_whenever_it_is_started(sampler):
     """Runs of a killed command are reused, and two commands share the work."""
     space = Space(GRID.grid, GRID.ranges, 4 if sampler == "grid" else 14)
-    found = tried(Search(space, sampler))
-    assert found == tried(Search(space, sampler)) and len({tuple(params.values()) for params in found}) == space.trials
+    configurations = tried(Search(space, sampler))
+    assert configurations == tried(Search(space, sampler))
+    assert len({tuple(params.values()) for params in configurations}) == space.trials
     if sampler == "tpe":  # a larger budget continues the search
-        assert tried(Search(replace(space, trials=22), sampler))[:14] == found
-        assert found[10:] != tried(Search(space, sampler), lambda params: -value_of(params))[10:]
+        assert tried(Search(replace(space, trials=22), sampler))[:14] == configurations
+        assert configurations[10:] != tried(Search(space, sampler), lambda params: -value_of(params))[10:]
 
 
 def test_the_winner_and_how_sure_it_is():
@@ -185,9 +186,9 @@ def test_local_tuned_values_precede_shipped_ones(tmp_path, monkeypatch):
     shipped = {("paper", name, "type-II"): TUNED for name in ("haframe", "other")}
     write_tuned(tmp_path / "package/tuned/shapes.toml", shipped)
     assert find_tuned(tmp_path / "runs", "shapes") == shipped
-    own = TUNED.model_copy(update={"mean": 1.0})
-    write_tuned(tuned_file(tmp_path / "runs", "shapes"), {("paper", "haframe", "type-II"): own})
-    assert find_tuned(tmp_path / "runs", "shapes") == shipped | {("paper", "haframe", "type-II"): own}
+    local = TUNED.model_copy(update={"mean": 1.0})
+    write_tuned(tuned_file(tmp_path / "runs", "shapes"), {("paper", "haframe", "type-II"): local})
+    assert find_tuned(tmp_path / "runs", "shapes") == shipped | {("paper", "haframe", "type-II"): local}
 
 
 def test_a_search_over_a_wider_range_counts_the_one_before(tmp_path):

@@ -76,10 +76,10 @@ def violations(driver):
     """The findings of axe-core: (rule, description, place)."""
     if not AXE.exists():
         pytest.skip(f"no {AXE.relative_to(ROOT)}: npm pack axe-core, as .ci/run does")
-    asked = {"expression": AXE.read_text(encoding="utf-8") + RUN_AXE, "awaitPromise": True, "returnByValue": True}
-    result = driver.execute_cdp_cmd("Runtime.evaluate", asked)
-    found = json.loads(result["result"]["value"])
-    return [(one["id"], one["help"], [node["html"][:150] for node in one["nodes"][:3]]) for one in found]
+    command = {"expression": AXE.read_text(encoding="utf-8") + RUN_AXE, "awaitPromise": True, "returnByValue": True}
+    result = driver.execute_cdp_cmd("Runtime.evaluate", command)
+    rules = json.loads(result["result"]["value"])
+    return [(rule["id"], rule["help"], [node["html"][:150] for node in rule["nodes"][:3]]) for rule in rules]
 
 
 class Page(HTMLParser):

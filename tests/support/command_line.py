@@ -70,10 +70,10 @@ class Started:
         self.pid, self._wait = pid, wait
         self.stdout, self.stderr = (os.fdopen(pipe, encoding="utf-8") for pipe in (out, err))
 
-    def kill(self, how=signal.SIGKILL):
+    def kill(self, signal_number=signal.SIGKILL):
         """Send the process and all that it started a signal."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, how)
+            os.killpg(self.pid, signal_number)
 
     def finish(self, limit=LIMIT):
         """Wait for its end; past the limit it is killed."""

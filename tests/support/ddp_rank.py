@@ -21,8 +21,8 @@ if __name__ == "__main__":
     share = [slice(0, 5), slice(5, None)][rank]  # unequal shares
     for metric in metrics.values():
         metric.update(case["scores"][share], case["targets"][share])
-    found = {name: metric.compute().item() for name, metric in metrics.items()}
-    os.write(1, f"{json.dumps(found)}\n".encode())  # at once, as the other one writes there too
+    values = {name: metric.compute().item() for name, metric in metrics.items()}
+    os.write(1, f"{json.dumps(values)}\n".encode())  # at once, as the other one writes there too
     dist.destroy_process_group()
     if child:
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))

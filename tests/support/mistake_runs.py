@@ -52,9 +52,9 @@ def seal(run):
 
 def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=(), **recipe):
     """Write a finished run, and of a re-ranked one its base with the same scores; return its id."""
-    found = find_method(method)
+    loaded = find_method(method)
     settings = load_recipe("shapes", overrides, **recipe)
-    jobs = [job for job in make_plan(settings, prepared, [found], [kind], seed + 1) if job.spec.seed == seed]
+    jobs = [job for job in make_plan(settings, prepared, [loaded], [kind], seed + 1) if job.spec.seed == seed]
     for job in jobs:
         run = store.run(job.id)
         run.plan(job.spec.content())
@@ -100,6 +100,5 @@ def without(root, ids):
     from hierbench.runs.record_reader import read_records
 
     records = read_records(root)
-    return replace(
-        records, by_id={one.id: replace(one, state=State.REJECTED) if one.id in ids else one for one in records}
-    )
+    rejected = {run_id: replace(records.by_id[run_id], state=State.REJECTED) for run_id in ids}
+    return replace(records, by_id={record.id: record for record in records} | rejected)

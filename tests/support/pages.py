@@ -63,9 +63,10 @@ class Block(NamedTuple):
 def blocks_of(page):
     """The blocks of a page, given by its path."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    found = re.findall(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', text, re.M | re.S)
-    assert 2 * len(found) == len(re.findall(r"^ *```", text, re.M)), "a block that is indented, or has other attributes"
-    return [Block(*block) for block in found]
+    matches = re.findall(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', text, re.M | re.S)
+    num_fences = len(re.findall(r"^ *```", text, re.M))
+    assert 2 * len(matches) == num_fences, "a block that is indented, or has other attributes"
+    return [Block(*block) for block in matches]
 
 
 def shorten(text, pairs):
@@ -101,10 +102,10 @@ class Pages:
         """Run a page, given by its path; return its folder and {line: how it ended}."""
         if page not in self.done:
             folder = self.make_folder(Path(page).stem)
-            found = blocks_of(page)
+            blocks = blocks_of(page)
             with self._small(folder):
-                self._prepare(page, folder, found)
-                self.done[page] = folder, self._run(page, folder, found)
+                self._prepare(page, folder, blocks)
+                self.done[page] = folder, self._run(page, folder, blocks)
         return self.done[page]
 
     @contextlib.contextmanager
@@ -133,10 +134,10 @@ class Pages:
             yield
         recipe.shipped_recipe.cache_clear()
 
-    def _prepare(self, page, folder, found):
-        if any("leaderboard/published" in block.text for block in found):
+    def _prepare(self, page, folder, blocks):
+        if any("leaderboard/published" in block.text for block in blocks):
             shutil.copytree(ROOT / "leaderboard/published", folder / "leaderboard/published")
-        lines = [line for block in found if block.language == "bash" for line in block.lines]
+        lines = [line for block in blocks if block.language == "bash" for line in block.lines]
         if page in self.setups:
             self.setups[page](folder)
         elif FIRST in lines:
@@ -150,9 +151,9 @@ class Pages:
         elif any("shapes" in line for line in lines) and self._first is not None:
             shutil.copytree(self._first / "data", folder / "data", dirs_exist_ok=True)
 
-    def _run(self, page, folder, found):
-        names, said = {"__name__": "__main__"}, {}
-        for block in found:
+    def _run(self, page, folder, blocks):
+        names, outputs = {"__name__": "__main__"}, {}
+        for block in blocks:
             if block.title:
                 (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
                 (folder / block.title).write_text(block.text, encoding="utf-8")
@@ -163,10 +164,10 @@ class Pages:
             elif block.language == "python":
                 with contextlib.redirect_stdout(io.StringIO()) as out:
                     exec(compile(block.text, page, "exec"), names)
-                said[block.text] = out.getvalue()
+                outputs[block.text] = out.getvalue()
             elif block.language == "bash":
                 for line in block.lines:
-                    said[line] = self._line(folder, line)
+                    outputs[line] = self._line(folder, line)
             elif block.language == "json":
                 json.loads(block.text)
             elif block.language == "toml":
@@ -174,8 +175,8 @@ class Pages:
             else:
                 assert block.language == "text", (page, block)
                 assert not re.search(r"^(\$ )?(hierbench|python|pip|uv) ", block.text, re.M), (page, block)
-        said["names"] = names
-        return said
+        outputs["names"] = names
+        return outputs
 
     def _line(self, folder, line):
         if not is_run(line):

@@ -103,8 +103,8 @@ def cross_entropy_loss(network, features, y):
 def flamingo_loss(network, features, y, level_targets, split):
     total, start = 0.0, 0
     for level, head in enumerate(network.heads):
-        own, finer = features[:, start : start + split[level]], features[:, start + split[level] :]
-        total = total + F.cross_entropy(head(torch.cat([own, finer.detach()], dim=1)), level_targets[y, level])
+        of_level, finer = features[:, start : start + split[level]], features[:, start + split[level] :]
+        total = total + F.cross_entropy(head(torch.cat([of_level, finer.detach()], dim=1)), level_targets[y, level])
         start += split[level]
     return total
 

@@ -122,25 +122,25 @@ def hafeature_terms(features, targets, weights, biases, hierarchy, order):
         parents = hierarchy.parents[level]
         children = [[c for c in range(len(parents)) if parents[c] == n] for n in range(len(rows[level]))]
         per_example = []
-        for own, child in zip(probs[level], probs[level + 1], strict=True):
+        for parent, child in zip(probs[level], probs[level + 1], strict=True):
             summed = torch.stack([sum(child[c] for c in group) for group in children])
-            m = (0.5 * (own + summed)).clamp(1e-7, 1)
-            per_example.append(0.5 * (kl(summed, m) + kl(own, m)))
+            m = (0.5 * (parent + summed)).clamp(1e-7, 1)
+            per_example.append(0.5 * (kl(summed, m) + kl(parent, m)))
         jsd = jsd + torch.stack(per_example).mean()
         cosines = [
             F.cosine_similarity(rows[level][n], sum(rows[level + 1][c] for c in group), dim=0)
             for n, group in enumerate(children)
         ]
         weight_cosine = weight_cosine + torch.stack(cosines).mean()
-        left, right = [], []
+        dissimilarities, others = [], []
         for a, b in pairwise(order):
             if hierarchy.level_targets[targets[a], level] != hierarchy.level_targets[targets[b], level]:
                 p, q = probs[level][a], probs[level][b]
                 m = (0.5 * (p + q)).clamp(1e-7, 1)
-                left.append((3.0 - kl(p, m)).clamp_min(0))
-                right.append((3.0 - kl(q, m)).clamp_min(0))
-        if left:
-            dissimilarity = dissimilarity + 0.5 * torch.stack(left).mean() + 0.5 * torch.stack(right).mean()
+                dissimilarities.append((3.0 - kl(p, m)).clamp_min(0))
+                others.append((3.0 - kl(q, m)).clamp_min(0))
+        if dissimilarities:
+            dissimilarity = dissimilarity + 0.5 * torch.stack(dissimilarities).mean() + 0.5 * torch.stack(others).mean()
     return {
         "cross_entropy": cross_entropy,
         "jsd": jsd,
@@ -181,8 +181,8 @@ def hxe_loss(logits, targets, nodes, weight):
     total = 0.0
     for x, y in zip(logits, targets.tolist(), strict=True):
         for edge in pairwise(node_path(nodes, nodes.num_inner + y)):
-            own, above = (torch.logsumexp(x[classes_below(nodes, node)], 0) for node in edge)
-            total = total + weight(edge[0]) * (above - own)
+            below, above = (torch.logsumexp(x[classes_below(nodes, node)], 0) for node in edge)
+            total = total + weight(edge[0]) * (above - below)
     return total / len(logits)
 
 
@@ -235,8 +235,8 @@ def node_numbers(tree_arrays, nodes):
     ours = _known_nodes([-1, *nodes.parent.tolist()[1:]], leaves)
     theirs = _known_nodes(tree_arrays["node_parent"].tolist(), tree_arrays["leaf_node"].tolist())
     assert len(set(ours)) == len(ours) and set(ours) == set(theirs)
-    number = {known: node for node, known in enumerate(theirs)}
-    return np.array([number[known] for known in ours])
+    number = {name: node for node, name in enumerate(theirs)}
+    return np.array([number[name] for name in ours])
 
 
 def _known_nodes(parent, leaves):

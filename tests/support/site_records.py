@@ -128,5 +128,5 @@ def hostile_folder(folder):
 
 def as_recorded(folder):
     """The records of a folder as if their predictions were here."""
-    found = read_records(folder)
-    return replace(found, by_id={record.id: replace(record, state=State.RECORDED) for record in found})
+    records = read_records(folder)
+    return replace(records, by_id={record.id: replace(record, state=State.RECORDED) for record in records})

@@ -213,16 +213,16 @@ def invented_seeds(folder):
 
 def results_swapped(folder):
     """Two methods have each other's results, titles included."""
-    one, other = folder.run("ce", 0), folder.run("flamingo", 0)
-    for path in [one.folder / name for name in ("status.json", *RECORDED) if (one.folder / name).exists()]:
-        content, beside = path.read_bytes(), other.folder / path.name
+    first, second = folder.run("ce", 0), folder.run("flamingo", 0)
+    for path in [first.folder / name for name in ("status.json", *RECORDED) if (first.folder / name).exists()]:
+        content, beside = path.read_bytes(), second.folder / path.name
         beside.replace(path)
         beside.write_bytes(content)
-    for run, title in ((one, "cross-entropy"), (other, "Flamingo")):
+    for run, title in ((first, "cross-entropy"), (second, "Flamingo")):
         edit(run, "metrics.json", title=title)
         reseal(run)
     above = folder.run("crm", 0)
-    return Found([(short(above), f"re-ranks other predictions than those that its base {short(one)}")], {"crm": 2})
+    return Found([(short(above), f"re-ranks other predictions than those that its base {short(first)}")], {"crm": 2})
 
 
 def forged_code(folder):
@@ -237,8 +237,8 @@ def forged_environment(folder):
     run = folder.run("flamingo", 1)
     edit(run, "environment.json", device="NVIDIA H100")
     reseal(run)
-    said = "several environments: seed 1 with device NVIDIA H100"
-    return Found([("row shapes flamingo type-I", said)], {"flamingo": 3}, refused=False)
+    pattern = "several environments: seed 1 with device NVIDIA H100"
+    return Found([("row shapes flamingo type-I", pattern)], {"flamingo": 3}, refused=False)
 
 
 def impossible_values(folder):
@@ -263,8 +263,8 @@ def edited_table(folder):
     content = json.loads(folder.table.read_text())
     content["rows"][0]["metrics"]["top1"]["mean"] = 99.2
     folder.table.write_text(json.dumps(content))
-    said = "top1 mean is 99.2, the records give"
-    return Found([(f"table {folder.table.with_suffix('')}", said)], refused=False)
+    pattern = "top1 mean is 99.2, the records give"
+    return Found([(f"table {folder.table.with_suffix('')}", pattern)], refused=False)
 
 
 def flat_tree(folder):
@@ -324,13 +324,13 @@ def long_title(folder):
     return Found([(short(run), "titled|its title has 101 characters")], {"flamingo": 2})
 
 
-def _ask(folder, *asked):
+def _ask(folder, *requests):
     """Write the requests of a folder: (kind, runs), or whole lines."""
     lines = []
-    for kind, runs in asked:
+    for kind, runs in requests:
         content = {"kind": kind, "dataset": "shapes", "options": {}, "ids": [run.folder.name for run in runs]}
-        own = json_digest([kind, "shapes", {}, content["ids"], {}])[:16]
-        lines.append(json.dumps({"request": own, "time": "", "version": "", **content, "budget": {}}) + "\n")
+        digest = json_digest([kind, "shapes", {}, content["ids"], {}])[:16]
+        lines.append(json.dumps({"request": digest, "time": "", "version": "", **content, "budget": {}}) + "\n")
     (folder.path / "requests.jsonl").write_text("".join(lines))
 
 
@@ -345,8 +345,8 @@ def _hide(folder, hidden):
     folder.table.write_text(json.dumps(content))
 
 
-def _table(folder, what):
-    return f"table {folder.table.with_suffix('')}", what
+def _table(folder, pattern):
+    return f"table {folder.table.with_suffix('')}", pattern
 
 
 def seed_called_ablation(folder):
@@ -389,8 +389,8 @@ def further_metric_invented(folder):
             record.folder / "further-metrics.json", values_content(record, records, {"hf_macro": 0.26, "ece": 0.26})
         )
     run = folder.run("flamingo", 0)
-    said = r"hf_macro is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
-    return Found([(short(run), said)], refused=False, silent=True)
+    pattern = r"hf_macro is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
+    return Found([(short(run), pattern)], refused=False, silent=True)
 
 
 def claimed_metric(folder):
@@ -404,8 +404,8 @@ def claimed_metric(folder):
     for record in records:
         write_json(record.folder / "further-metrics.json", values_content(record, records, {"ece": 0.26}))
     if folder.table.parent == folder.path:
-        said = r"ece is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
-        return Found([(short(folder.run("ce", 0)), said)], refused=False, silent=True)
+        pattern = r"ece is 0\.26 in further-metrics\.json, and [\d.]+ by its predictions"
+        return Found([(short(folder.run("ce", 0)), pattern)], refused=False, silent=True)
     return Found([_table(folder, "metrics ece best is True, the records give False")], refused=False)
 
 
@@ -422,8 +422,8 @@ def budget_invented(folder):
     """A search with a negative number of trials is not a budget."""
     runs = [run.folder.name for run in Store(folder.path).runs()]
     budget = {"flamingo:type-I": {"trials": -5, "runs": True, "study": "s"}}
-    own = json_digest(["comparison", "shapes", {}, runs, budget])[:16]
-    line = {"request": own, "kind": "comparison", "dataset": "shapes", "ids": runs, "budget": budget}
+    digest = json_digest(["comparison", "shapes", {}, runs, budget])[:16]
+    line = {"request": digest, "kind": "comparison", "dataset": "shapes", "ids": runs, "budget": budget}
     (folder.path / "requests.jsonl").write_text(json.dumps(line) + "\n")
     return Found(
         [("Not known from any record", "how long hyperparameters were searched for")], refused=False, silent=True

@@ -189,7 +189,7 @@ def bench(device: str, sizes: Sizes) -> dict[str, Any]:
         "prepare": lambda: _prepare(sizes),
         **({"card": lambda: measure_card(device, sizes)} if device == "cuda" else {}),
     }
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "device": device,
         "name": torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
@@ -202,15 +202,15 @@ def bench(device: str, sizes: Sizes) -> dict[str, Any]:
         for number, (name, measure) in enumerate(parts.items(), 1):
             meter.part(name, 0.0, 1.0)
             meter.say(f"measuring: {name} ({number} of {len(parts)})")
-            found[name] = measure()
+            report[name] = measure()
             meter.end_part(name, 1.0)
-    return found | {"peak_mib": _peak_mib(), "seconds": time.perf_counter() - start}
+    return report | {"peak_mib": _peak_mib(), "seconds": time.perf_counter() - start}
 
 
 def trained_methods() -> list[type[Method]]:
     """Return the classes of all methods that are found and trained, in the order of their names."""
-    found = (method.cls for method in find_all() if isinstance(method, LoadedMethod))
-    return [cls for cls in found if issubclass(cls, Method)]
+    classes = (method.cls for method in find_all() if isinstance(method, LoadedMethod))
+    return [cls for cls in classes if issubclass(cls, Method)]
 
 
 def measure_steps(device: str, sizes: Sizes) -> list[dict[str, Any]]:
@@ -229,12 +229,12 @@ def measure_steps(device: str, sizes: Sizes) -> list[dict[str, Any]]:
         for trainee in trainees:  # each next to the backbone: the machine's speed drifts
             functions += [bare, trainee.train, partial(trainee.besides_the_model, BESIDES)]
         columns = iter(in_turn(functions, sizes.rounds, device, LIMIT))
-        for trainee, alone, whole, besides in zip(trainees, columns, columns, columns, strict=True):
+        for trainee, alone, steps_s, besides in zip(trainees, columns, columns, columns, strict=True):
             row = {"method": trainee.model.method.name, "type": feature_type, "precision": precision}
             row |= {
-                "step_ms": 1000 * statistics.median(whole),
+                "step_ms": 1000 * statistics.median(steps_s),
                 "bare_ms": 1000 * statistics.median(alone),
-                "ratio": median_ratio(whole, alone),
+                "ratio": median_ratio(steps_s, alone),
                 "share": median_ratio(besides, alone) / BESIDES,
                 "peak_mib": _device_peak_mib(trainee) if device == "cuda" else None,
             }
@@ -266,15 +266,15 @@ def measure_methods(device: str, rounds: int, batch: int, tree: Hierarchy) -> li
 
     _, haframe = passes(HAFrame)
     measured = {cls.name: passes(cls) for cls in trained_methods()}
-    columns = iter(in_turn([call for _, own in measured.values() for call in (haframe, own)], rounds, device))
+    columns = iter(in_turn([call for _, alone in measured.values() for call in (haframe, alone)], rounds, device))
     return [
         {
             "method": name,
             "features": num_features,
-            "ms": 1000 * statistics.median(own) / PASSES,
-            "ratio": median_ratio(own, reference),
+            "ms": 1000 * statistics.median(alone) / PASSES,
+            "ratio": median_ratio(alone, reference),
         }
-        for (name, (num_features, _)), reference, own in zip(measured.items(), columns, columns, strict=True)
+        for (name, (num_features, _)), reference, alone in zip(measured.items(), columns, columns, strict=True)
     ]
 
 
@@ -290,11 +290,11 @@ def measure_features(device: str, rounds: int, sizes: Sizes) -> list[dict[str, A
     """
     model, tree, steps = Model(backbone=sizes.frozen, frozen=True), stand_in_tree((10, 200)), sizes.frozen_steps
     work = Workload(model, SMALL_IMAGES, (32, 32), tree, 64, device, "float32", batches=steps)
-    found = []
+    rows = []
     for feature_type in FEATURE_TYPES:
         engine = partial(Trainee(work, CrossEntropy, feature_type).train, steps)
         engine_s, bare_s = in_turn([engine, _plain_loop(work, feature_type)], rounds, device)
-        found.append(
+        rows.append(
             {
                 "type": feature_type,
                 "step_ms": 1000 * statistics.median(engine_s) / steps,
@@ -302,7 +302,7 @@ def measure_features(device: str, rounds: int, sizes: Sizes) -> list[dict[str, A
                 "ratio": median_ratio(bare_s, engine_s),
             }
         )
-    return found
+    return rows
 
 
 def _plain_loop(work: Workload, feature_type: FeatureType) -> Callable[[], None]:
@@ -442,13 +442,13 @@ def measure_card(device: str, sizes: Sizes) -> dict[str, float]:
 
 def bench_table(report: dict[str, Any]) -> Table:
     """Return what `bench` found as a table: what takes how long, and below it the rates."""
-    asked, prepare, card, methods = (report[name] for name in ("evaluation", "prepare", "card", "methods"))
+    evaluation, prepare, card, methods = (report[name] for name in ("evaluation", "prepare", "card", "methods"))
     rows = list(_lines(report))
     rates = [
-        f"metrics, {asked['examples']:,} x {asked['classes']}: {asked['metrics_s']:.2f} s",
-        f"softmax, CRM and its metrics: {asked['crm_s']:.2f} s",
-        f"memory of both on top of the scores: {asked['extra_mib']:.0f} MiB",
-        f"frame, K = {asked['classes']}: {asked['frame_s']:.2f} s",
+        f"metrics, {evaluation['examples']:,} x {evaluation['classes']}: {evaluation['metrics_s']:.2f} s",
+        f"softmax, CRM and its metrics: {evaluation['crm_s']:.2f} s",
+        f"memory of both on top of the scores: {evaluation['extra_mib']:.0f} MiB",
+        f"frame, K = {evaluation['classes']}: {evaluation['frame_s']:.2f} s",
         f"preparing {prepare['width']}x{prepare['height']} JPEGs: {prepare['images_per_s']:.0f} images/s, "
         f"{prepare['ratio']:.2f} of torchvision's decoding ({prepare['decoded_per_s']:.0f})",
     ]
@@ -483,12 +483,12 @@ def _lines(report: dict[str, Any]) -> Iterator[Line]:
     rows = [(f"step in {row['precision']}, {row['type']}", row) for row in report["steps"]]
     rows += [(f"pass of {row['features']} features", row) for row in report["methods"]["rows"]]
     rows += [(f"step on cached features, {row['type']}", row) for row in report["features"]]
-    for what, row in rows:
+    for label, row in rows:
         besides = f"{100 * row['share']:.1f}%" if "share" in row else ""
         if row.get("peak_mib") is not None:
             besides += f", peak {row['peak_mib']:.0f} MiB"
         numbers = [Number(row.get("step_ms", row.get("ms")), ".1f"), Number(row.get("bare_ms"), ".1f")]
-        yield Line([Text(what), Text(row.get("method", "")), *numbers, Number(row["ratio"]), Text(besides)])
+        yield Line([Text(label), Text(row.get("method", "")), *numbers, Number(row["ratio"]), Text(besides)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -497,9 +497,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    given = parser.parse_args(arguments)
-    report = bench(choose_device(given.device), QUICK if given.quick else Sizes())
-    print(json.dumps({"schema": 1} | report, indent=1) if given.json else render(bench_table(report), "terminal"))
+    options = parser.parse_args(arguments)
+    report = bench(choose_device(options.device), QUICK if options.quick else Sizes())
+    print(json.dumps({"schema": 1} | report, indent=1) if options.json else render(bench_table(report), "terminal"))
 
 
 if __name__ == "__main__":

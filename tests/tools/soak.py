@@ -162,7 +162,7 @@ def attempt(kind: str, folder: Path, moment: Moment | None, commands: Sequence[S
     began = time.monotonic()
     pid = fork(command_of(kind, folder, moment, writing, commands), folder / "out")
     os.close(writing)
-    found, journals, was_there, text = Attempt(None, 0.0), 0, False, b""
+    result, journals, was_there, text = Attempt(None, 0.0), 0, False, b""
     due = began + moment.delay if moment and moment.phase == ANY else None
     spin = moment is None or moment.phase == JOURNAL
     try:
@@ -171,18 +171,18 @@ def attempt(kind: str, folder: Path, moment: Moment | None, commands: Sequence[S
             text += os.read(reading, 65536) if ready else b""
             *lines, text = text.split(b"\n")
             for line in lines:
-                found.events[line.decode()] += 1
+                result.events[line.decode()] += 1
             if spin and due is None:
                 is_there = any((folder / f"{name}-journal").exists() for name in DATABASES)
                 journals, was_there = journals + (is_there and not was_there), is_there
-                found.events[JOURNAL] = journals
-            if due is None and moment and moment.phase != ANY and found.events[moment.phase] >= moment.number:
+                result.events[JOURNAL] = journals
+            if due is None and moment and moment.phase != ANY and result.events[moment.phase] >= moment.number:
                 due = time.monotonic() + moment.delay if moment.delay else None
             if due is not None and time.monotonic() >= due:
                 os.killpg(pid, signal.SIGKILL)
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                found.code = None if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
+                result.code = None if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
                 break
             if time.monotonic() - began > STUCK:
                 raise SystemExit(f"{kind} hangs in {folder}")
@@ -190,8 +190,8 @@ def attempt(kind: str, folder: Path, moment: Moment | None, commands: Sequence[S
         with contextlib.suppress(OSError):  # workers of a command that was killed alone
             os.killpg(pid, signal.SIGKILL)
         os.close(reading)
-    found.seconds = time.monotonic() - began
-    return found
+    result.seconds = time.monotonic() - began
+    return result
 
 
 class Soak:
@@ -207,11 +207,11 @@ class Soak:
         rehearsal = self.folder("rehearsal")
         self.alone, self.whole = Attempt(0, 0.0), [published(rehearsal)]
         for command in COMMANDS[self.kind]:
-            found = attempt(self.kind, rehearsal, None, [command])
-            if found.code != 0 or complaints(rehearsal):
+            ended = attempt(self.kind, rehearsal, None, [command])
+            if ended.code != 0 or complaints(rehearsal):
                 raise SystemExit((rehearsal / "out.err").read_text())
-            self.alone.seconds += found.seconds
-            self.alone.events += found.events
+            self.alone.seconds += ended.seconds
+            self.alone.events += ended.events
             self.whole.append(published(rehearsal))
         self.expected = result(self.kind, rehearsal)
         if not forked:
@@ -250,19 +250,19 @@ class Soak:
         folder, moments, done = self.folder(name), [], dict[str, float]()
         while True:
             moment = self.moment() if len(moments) < min(kills, MOST_KILLS) else None
-            found = attempt(self.kind, folder, moment, remaining(self.kind, folder))
-            said = complaints(folder)
+            ended = attempt(self.kind, folder, moment, remaining(self.kind, folder))
+            lines = complaints(folder)
             lost = {job: began for job, began in done.items() if finished(folder).get(job) != began}
-            if lost or said:
-                self.wrong.append(f"{self.kind}: after {moment}: {'; '.join(said) or f'trained again: {lost}'}")
+            if lost or lines:
+                self.wrong.append(f"{self.kind}: after {moment}: {'; '.join(lines) or f'trained again: {lost}'}")
             if published(folder) not in self.whole:
                 self.wrong.append(f"{self.kind}: after {moment}: {folder / 'published'} is neither old nor new")
             done = finished(folder)
-            if found.code == 0:
+            if ended.code == 0:
                 break
-            killed = found.code is None or "SIGKILL" in (folder / "out.err").read_text()
+            killed = ended.code is None or "SIGKILL" in (folder / "out.err").read_text()
             if not killed or moment is None:
-                self.wrong.append(f"{self.kind}: exit code {found.code} after {', '.join(map(str, moments))}: {folder}")
+                self.wrong.append(f"{self.kind}: exit code {ended.code} after {', '.join(map(str, moments))}: {folder}")
                 return len(moments)
             moments.append(moment)
             self.kills[moment.phase] += 1
@@ -272,8 +272,8 @@ class Soak:
 
     def compare(self, folder: Path, moments: list[object]) -> bool:
         """Say what differs from the undisturbed command."""
-        found = result(self.kind, folder)
-        odd = [name for name in self.expected if found[name] != self.expected[name]]
+        left_behind = result(self.kind, folder)
+        odd = [name for name in self.expected if left_behind[name] != self.expected[name]]
         if odd:
             history = ", ".join(map(str, moments))
             self.wrong.append(f"{self.kind}: {', '.join(odd)} differ in {folder} after: {history}")
@@ -299,11 +299,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1000000), help="of the moments; random by default")
     parser.add_argument("--only", choices=COMMANDS, action="append", help="kill this kind alone; may be repeated")
     parser.add_argument("--forked", action="store_true", help="take a fork for the undisturbed command too")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # two jobs, one thread each, on any machine
     place, began = Path(tempfile.mkdtemp(prefix="soak-")), time.monotonic()
-    print(f"seed {asked.seed}; in {place}", flush=True)
+    print(f"seed {options.seed}; in {place}", flush=True)
     import_everything()
     importlib.import_module("hierbench.data.datasets.tiny_imagenet")
     importlib.import_module("mlflow.store.tracking.sqlalchemy_store")
@@ -311,24 +311,24 @@ def main() -> int:
     importlib.import_module("hierbench.studies.scoring.score_files")
     importlib.import_module("matplotlib.pyplot")
     os.environ["HIERBENCH_CACHE_DIR"] = "cache"  # in the folder of each round
-    kinds = asked.only or list(COMMANDS)
+    kinds = options.only or list(COMMANDS)
     in_fork(make_data, place)
     if {"scoring", "publishing"} & set(kinds):
         in_fork(make_runs, place)
-    total, soaks, done = asked.kills, list[Soak](), 0
+    total, soaks, done = options.kills, list[Soak](), 0
     for number, kind in enumerate(kinds):
-        soak = Soak(kind, place, asked.seed)
+        soak = Soak(kind, place, options.seed)
         soaks.append(soak)
-        soak.prepare(asked.forked)
+        soak.prepare(options.forked)
         goal = total * (number + 1) // len(kinds)
         for turn in range(10 * total):
             if done >= goal or soak.wrong:
                 break
             done += soak.round(str(turn), goal - done)
             gone = time.monotonic() - began
-            left = f", about {gone * (total - done) / done:.0f} s left" if done else ""
-            print(f"{kind}: {done} of {total} kills, {gone:.0f} s gone{left}", flush=True)
-    return report(soaks, place, asked.seed)
+            remaining = f", about {gone * (total - done) / done:.0f} s left" if done else ""
+            print(f"{kind}: {done} of {total} kills, {gone:.0f} s gone{remaining}", flush=True)
+    return report(soaks, place, options.seed)
 
 
 def report(soaks: list[Soak], place: Path, seed: int) -> int:

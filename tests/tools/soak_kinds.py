@@ -134,13 +134,13 @@ def mirrored(runs: Path) -> dict[str, list[object]]:
     """Return {job: [how a child ended and what it has]} of the MLflow database, without attempts that failed."""
     child = "select t.value, r.status, r.run_uuid from tags t join runs r on r.run_uuid = t.run_uuid "
     child += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active' and r.status != 'FAILED'"
-    found: dict[str, list[object]] = {}
+    children: dict[str, list[object]] = {}
     with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as database:
         for job, status, run in database.execute(child).fetchall():
             metrics = database.execute("select key, value, step from metrics where run_uuid = ? order by 1, 3", (run,))
             params = database.execute("select key, value from params where run_uuid = ? order by 1", (run,))
-            found.setdefault(job, []).append([status, metrics.fetchall(), params.fetchall()])
-    return found
+            children.setdefault(job, []).append([status, metrics.fetchall(), params.fetchall()])
+    return children
 
 
 def trials(database: Path) -> list[object]:
@@ -154,27 +154,29 @@ def trials(database: Path) -> list[object]:
 
 def result(kind: str, folder: Path) -> dict[str, object]:
     """Return all of what a command left that must be as after any other."""
-    left = [str(path.relative_to(folder)) for path in folder.rglob("*") if re.search(r"\.tmp|partial|old-", path.name)]
+    leftovers = [path for path in folder.rglob("*") if re.search(r"\.tmp|partial|old-", path.name)]
+    leftovers = [str(path.relative_to(folder)) for path in leftovers]
     if kind == "preparing":
-        return {"left": left, "files": digests(folder, "prepared/**/*")}
+        return {"left": leftovers, "files": digests(folder, "prepared/**/*")}
     if kind == "publishing":
         locks = [path.name for path in folder.glob(".published*")]
-        return {"left": left + locks, "files": published(folder)}
+        return {"left": leftovers + locks, "files": published(folder)}
     runs = folder / "runs"
     names = ("spec.json", "history.csv", "metrics.json", "predictions.npz")
     states = [json.loads(path.read_text())["state"] for path in runs.glob("*/status.json")]
-    found: dict[str, object] = {"left": left, "states": states, "mlflow": mirrored(runs)}
-    found |= {"files": digests(folder, *(f"runs/*/{name}" for name in names), "runs/leaderboard*", "runs/ablation*")}
+    content: dict[str, object] = {"left": leftovers, "states": states, "mlflow": mirrored(runs)}
+    content |= {"files": digests(folder, *(f"runs/*/{name}" for name in names), "runs/leaderboard*", "runs/ablation*")}
     if kind == "tuning":
         winner = [line for line in (folder / "tuned.toml").read_text().splitlines() if not line.startswith("date")]
-        found |= {"winner": winner, "trials": trials(runs / "optuna.db")}
-    return found
+        content |= {"winner": winner, "trials": trials(runs / "optuna.db")}
+    return content
 
 
 def finished(folder: Path) -> dict[str, float]:
     """Return {job: when it began} of the runs that are done; one that is trained again begins later."""
     content = {path: json.loads(path.read_text()) for path in folder.glob("runs/[!.]*/status.json")}
-    return {path.parent.name: known.get("started", 0.0) for path, known in content.items() if known["state"] == "done"}
+    done = {path.parent.name: status for path, status in content.items() if status["state"] == "done"}
+    return {job: status.get("started", 0.0) for job, status in done.items()}
 
 
 def complaints(folder: Path) -> list[str]:

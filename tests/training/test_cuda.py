@@ -34,14 +34,14 @@ def test_a_step_is_that_of_the_cpu(cifar100, method, kind, backbone, monkeypatch
     monkeypatch.setattr(torch, "randperm", lambda num, device=None: order.to(device))
     cls, model = find_method(method).cls, load_recipe("cifar100", [f"model.backbone={backbone}"]).model
     images, targets = torch.randn(8, 3, 64, 64), torch.arange(8)
-    found = []
+    steps = []
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
         net = build_classifier(cls, cifar100, kind, model).to(device).to(memory_format=torch.channels_last)
         terms = net.method.loss(net(images.to(device)), targets.to(device))
         sum(terms.values()).backward()
-        found.append({name: value.item() for name, value in terms.items()} | {"weight": _gradient(net)})
-    assert found[1] == pytest.approx(found[0], rel=2e-3)
+        steps.append({name: value.item() for name, value in terms.items()} | {"weight": _gradient(net)})
+    assert steps[1] == pytest.approx(steps[0], rel=2e-3)
 
 
 def _gradient(net):
@@ -71,9 +71,9 @@ def test_a_job_learns_as_on_the_cpu_and_never_waits_within_an_epoch(
 def test_augmentation(shapes, crop):
     images, rows = torch.from_numpy(np.array(shapes.arrays("train")[0])).cuda(), torch.randperm(480)[:64].cuda()
     torch.manual_seed(3)
-    whole = crop(images, rows)
+    batch = crop(images, rows)
     torch.manual_seed(3)
-    assert torch.equal(crop(images, rows[20:], 64, 20), whole[20:])
+    assert torch.equal(crop(images, rows[20:], 64, 20), batch[20:])
     plain = PadAndCrop(0, "zero", flip=False)(images, rows)
     assert torch.equal(plain.cpu(), images.cpu()[rows.cpu()])
 
@@ -84,7 +84,7 @@ def test_images_that_do_not_fit_are_streamed(shapes):
         split = Split(shapes, "train", spec, torch.device("cuda"), resident=resident)
         torch.manual_seed(0)
         seen.append([images.clone() for images, _ in split.train_batches(order.split(96))])
-    assert all(torch.equal(one, two) for one, two in zip(*seen, strict=True))
+    assert all(torch.equal(batch, same_batch) for batch, same_batch in zip(*seen, strict=True))
 
 
 def test_evaluation(cifar100):

@@ -1,5 +1,6 @@
 """One job on several devices, in parts of a batch, in bfloat16, compiled or not, with too little memory."""
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -90,9 +91,9 @@ def test_two_processes_equal_one_up_to_rounding(request, shapes, data_dir, tmp_p
         )
     for name, value in weights[0].items():
         assert torch.allclose(value.double(), weights[1][name].double(), rtol=1e-3, atol=1e-4), name
-    (scores, targets), (same, its) = (predictions_of(one) for one in both)
-    assert (targets == its).all() and np.abs(scores - same).max() < 2e-3
-    assert [read_json(one.folder / "environment.json")["devices"] for one in both] == [1, 2]
+    (scores, targets), (same_scores, same_targets) = (predictions_of(finished) for finished in both)
+    assert (targets == same_targets).all() and np.abs(scores - same_scores).max() < 2e-3
+    assert [read_json(finished.folder / "environment.json")["devices"] for finished in both] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -226,10 +227,10 @@ def test_a_dead_device_is_noticed(monkeypatch):
 def test_parts_of_a_batch_are_augmented_as_the_whole(shapes, crop):
     images, rows = torch.from_numpy(np.array(shapes.arrays("train")[0])), torch.randperm(240)[:64]
     torch.manual_seed(3)
-    whole = crop(images, rows)
+    batch = crop(images, rows)
     for first, last in ((0, 20), (20, 64)):
         torch.manual_seed(3)
-        assert torch.equal(crop(images, rows[first:last], 64, first), whole[first:last])
+        assert torch.equal(crop(images, rows[first:last], 64, first), batch[first:last])
 
 
 @pytest.mark.parametrize("name", ["train", "val"])
@@ -243,18 +244,19 @@ def test_the_feed_gives_the_same_batches_resident_and_streamed_and_divided(shape
         fed = split.train_batches(order.split(24)) if name == "train" else split.eval_batches()
         return [(images.clone(), labels.clone()) for images, labels in fed]
 
-    whole = batches(0, 1, True)
+    undivided = batches(0, 1, True)
     parts = [[batches(rank, num_ranks, resident) for rank in range(num_ranks)] for resident in (True, False)]
-    for one, two in zip(*parts, strict=True):
-        for (images, labels), (same, its) in zip(one, two, strict=True):
-            assert torch.equal(images, same) and torch.equal(labels, its)
+    for resident_part, streamed_part in zip(*parts, strict=True):
+        for (images, labels), (same, same_labels) in zip(resident_part, streamed_part, strict=True):
+            assert torch.equal(images, same) and torch.equal(labels, same_labels)
     if name == "val":
         shares = [images for part in parts[0] for images, _ in part]
-        assert torch.equal(torch.cat(shares), torch.cat([images for images, _ in whole]))
+        assert torch.equal(torch.cat(shares), torch.cat([images for images, _ in undivided]))
         return
-    for (images, labels), *shares in zip(whole, *parts[0], strict=True):
+    for (images, labels), *shares in zip(undivided, *parts[0], strict=True):
         assert torch.equal(images, torch.cat([share for share, _ in shares]))
-        assert all(torch.equal(labels, its) for _, its in shares)  # of the whole batch, for the method sees it whole
+        # Labels of the whole batch, for the method sees it whole.
+        assert all(torch.equal(labels, same_labels) for _, same_labels in shares)
 
 
 # --- parts of a batch ---
@@ -278,9 +280,9 @@ def test_gradients_of_the_parts_add_up_to_those_of_the_batch(shapes):
 def test_a_divided_batch_is_another_job_and_trains(shapes, data_dir, tmp_path):
     """One step, as for bfloat16."""
     short = ["train.epochs=1", "train.batch_size=240"]
-    whole, divided = job_for(shapes, short), job_for(shapes, [*short, "train.micro_batch=8"])
-    assert whole.id != divided.id
-    both = [history_of(run(job, Setting(tmp_path, data_dir))) for job in (whole, divided)]
+    undivided, divided = job_for(shapes, short), job_for(shapes, [*short, "train.micro_batch=8"])
+    assert undivided.id != divided.id
+    both = [history_of(run(job, Setting(tmp_path, data_dir))) for job in (undivided, divided)]
     assert both[0][0]["train_loss"] != both[1][0]["train_loss"]  # batch norm saw 8 images
     assert both[0][0]["train_loss"] == pytest.approx(both[1][0]["train_loss"], rel=0.1)
 
@@ -326,8 +328,9 @@ def test_a_job_out_of_memory_names_a_micro_batch_that_fits(shapes, data_dir, tmp
 
 
 def test_auto_precision_is_that_of_the_processor(monkeypatch):
-    for found, expected in (({"avx512_bf16": True}, "bfloat16"), ({"avx512_bf16": False, "avx2": True}, "float32")):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=found: found)
+    for has_bf16, expected in ((True, "bfloat16"), (False, "float32")):
+        capabilities = {"avx512_bf16": has_bf16, "avx2": True}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda c=capabilities: c)
         assert resolve_precision("auto", "cpu") == expected
     monkeypatch.delattr(torch.cpu, "get_capabilities")
     assert resolve_precision("auto", "cpu") == "float32"
@@ -356,8 +359,8 @@ def test_bfloat16_is_another_job_and_the_method_stays_in_float32(shapes, data_di
     histories = [history_of(run(job, Setting(tmp_path, data_dir))) for job in (exact, rounded)]
     assert set(seen) == {(torch.float32, torch.float32, False)}
     assert {torch.float32, torch.bfloat16} <= set(convolved)
-    for one, two in zip(*histories, strict=True):
-        assert one["train_loss"] == pytest.approx(two["train_loss"], rel=0.02) and one != two
+    for row, rounded_row in zip(*histories, strict=True):
+        assert row["train_loss"] == pytest.approx(rounded_row["train_loss"], rel=0.02) and row != rounded_row
 
 
 def _recording(function, types):
@@ -373,7 +376,7 @@ def _recording(function, types):
 
 def test_a_compiled_model_computes_the_same_and_starts_as_it_was(shapes, monkeypatch):
     compile_it = torch.compile  # traced forward and backward; a C++ compiler would add half a minute
-    monkeypatch.setattr(torch, "compile", lambda function, **how: compile_it(function, backend="aot_eager", **how))
+    monkeypatch.setattr(torch, "compile", functools.partial(compile_it, backend="aot_eager"))
     spec = job_for(shapes).spec
     torch.manual_seed(0)
     model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
@@ -411,7 +414,7 @@ def test_training_compiles_nothing_that_the_trial_has_not(shapes, monkeypatch, o
         graphs.append(graph)
         return graph.forward
 
-    monkeypatch.setattr(torch, "compile", lambda function, **how: compile_it(function, backend=counted, **how))
+    monkeypatch.setattr(torch, "compile", lambda function, **options: compile_it(function, backend=counted, **options))
     job = job_for(shapes, [*overrides, f"train.precision={precision}"])
     fabric, spec = make_fabric("cpu", precision), job.spec
     model = build_classifier(find_method("ce").cls, shapes.hierarchy("height"), "type-I", spec.model)
@@ -436,7 +439,7 @@ def test_a_network_after_as_many_as_pytorch_keeps_is_compiled_too(shapes, monkey
     monkeypatch.setattr(
         torch,
         "compile",
-        lambda function, **how: compile_it(function, backend=lambda g, _: graphs.append(g) or g.forward, **how),
+        lambda function, **options: compile_it(function, backend=lambda g, _: graphs.append(g) or g.forward, **options),
     )
     spec = job_for(shapes).spec
     for number in range(3):
@@ -447,7 +450,7 @@ def test_a_network_after_as_many_as_pytorch_keeps_is_compiled_too(shapes, monkey
 
 
 def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
-    def broken(function, **how):
+    def broken(function, **options):
         def call(images):
             function(images)  # moves the norms' statistics first
             raise RuntimeError("no C++ compiler\nmany lines")
@@ -468,7 +471,7 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("num_training", "device", "more", "found"),
+    ("num_training", "device", "more", "expected"),
     [
         (20, "cpu", {}, (8, 1)),
         (3, "cpu", {}, (3, 2)),
@@ -481,10 +484,10 @@ def test_without_a_compiler_there_is_one_warning(shapes, monkeypatch):
         (2, "cuda", {"jobs_per_gpu": 3}, (2, None)),
     ],
 )
-def test_jobs_side_by_side(monkeypatch, num_training, device, more, found):
+def test_jobs_side_by_side(monkeypatch, num_training, device, more, expected):
     monkeypatch.setattr("hierbench.execution.resources.num_cores", lambda: 8)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert side_by_side(num_training, device, **more) == found
+    assert side_by_side(num_training, device, **more) == expected
 
 
 def test_workers_take_turns_over_gpus(monkeypatch, tmp_path):

@@ -43,7 +43,7 @@ class Watched(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         self.functions.add(function.overloadpacket)
         result = function(*args, **(kwargs or {}))
-        before, after = ([x for x in tree_leaves(of) if isinstance(x, torch.Tensor)] for of in (args, result))
+        before, after = ([x for x in tree_leaves(values) if isinstance(x, torch.Tensor)] for values in (args, result))
         if any(x.device == CUDA for x in before):
             assert all(x.device == CUDA for x in after), f"{function}: the host waits for the device"
         assert all(x.dtype != self.refused for x in after), f"{function}: {self.refused}"
@@ -55,16 +55,16 @@ def gpu():
     """Moves modules and tensors to a fake GPU, and then watches the computations."""
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
 
-        def move(thing):
-            if not isinstance(thing, nn.Module):
-                return fake.from_tensor(thing).to(CUDA)
-            for part in thing.modules():
+        def move(module_or_tensor):
+            if not isinstance(module_or_tensor, nn.Module):
+                return fake.from_tensor(module_or_tensor).to(CUDA)
+            for part in module_or_tensor.modules():
                 for name, parameter in part._parameters.items():
                     if parameter is not None:
                         part._parameters[name] = nn.Parameter(move(parameter.detach()))
                 for name, buffer in part._buffers.items():
                     part._buffers[name] = buffer if buffer is None else move(buffer)
-            return thing
+            return module_or_tensor
 
         yield move
 
@@ -87,9 +87,9 @@ def variants(names):
 
 @pytest.mark.parametrize(("name", "values"), list(variants(TRAINED)), ids=str)
 def test_a_method_stays_on_the_device(gpu, shapes, name, values):
-    found, tree = find_method(name), shapes.hierarchy("height")
+    loaded, tree = find_method(name), shapes.hierarchy("height")
     with real():
-        method, features = found.cls(tree, 48, found.params(values)), torch.randn(8, 48)
+        method, features = loaded.cls(tree, 48, loaded.params(values)), torch.randn(8, 48)
     method, features, targets = gpu(method), gpu(features), gpu(torch.arange(8))
     with Watched():
         method.train().loss(method(features), targets)
@@ -101,10 +101,10 @@ def test_a_method_stays_on_the_device(gpu, shapes, name, values):
 
 @pytest.mark.parametrize(("name", "values"), list(variants(RERANKING)), ids=str)
 def test_re_ranking_stays_on_the_device(gpu, shapes, name, values):
-    found = find_method(name)
+    loaded = find_method(name)
     with real():
-        posthoc = found.cls(shapes.hierarchy("height"), found.params(values))
-    bases = [gpu(torch.empty(8, 48)).double().softmax(dim=1) for _ in base_names(found.cls)]
+        posthoc = loaded.cls(shapes.hierarchy("height"), loaded.params(values))
+    bases = [gpu(torch.empty(8, 48)).double().softmax(dim=1) for _ in base_names(loaded.cls)]
     with Watched() as watched:
         assert posthoc.rescore(*bases).shape == (8, 48)
     assert not watched.functions & UNORDERED
@@ -130,7 +130,7 @@ def test_images_become_features_on_the_device(gpu, shapes, crop, kind):
 
 def test_a_wait_and_a_tensor_elsewhere_are_seen(gpu):
     x = gpu(torch.ones(3))
-    for what in (
+    for computation in (
         lambda: x.cpu(),
         lambda: x.sum().item(),
         lambda: x.nonzero(),
@@ -138,15 +138,15 @@ def test_a_wait_and_a_tensor_elsewhere_are_seen(gpu):
         lambda: x + torch.ones(3),
     ):
         with Watched(), pytest.raises((AssertionError, RuntimeError)):
-            what()
+            computation()
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_step_on_mps_has_no_float64(shapes, name):
     """With the model as for MPS, which lacks it, and on the CPU, which has backward passes."""
     overrides = ["model.backbone=wrn10-1-s4", "train.batch_size=8"]
-    found = find_method(name)
-    job = make_plan(load_recipe("shapes", overrides), shapes, [found], ["type-II"], 1)[0]
+    loaded = find_method(name)
+    job = make_plan(load_recipe("shapes", overrides), shapes, [loaded], ["type-II"], 1)[0]
     model = _new_model(job, shapes.hierarchy("height"), None, "mps", 1)
     step = Step(model.method, model, make_optimizer(model, job.spec.train))
     with Watched(torch.float64):

@@ -12,7 +12,7 @@ from hierbench.training.memory import count_micro_batches
 from hierbench.utils.errors import UserError
 
 
-def asked(*overrides):
+def check_overrides(*overrides):
     check_request(load_recipe("shapes", overrides), [find_method("crm")], ["type-I"])
 
 
@@ -30,7 +30,7 @@ CALLS = [
     ("warmup_epochs = 10 must be less than epochs = 10", lambda _: load_recipe("shapes", ["train.warmup_epochs=10"])),
     ("train.optimizer = 'adam'", lambda _: load_recipe("shapes", ["train.optimizer=adam"])),
     ("train.layer_decay = 0", lambda _: load_recipe("shapes", ["train.layer_decay=0"])),
-    ("methods.crm.lr: crm is not trained; set methods.ce.lr", lambda _: asked("methods.crm.lr.classifier=1")),
+    ("methods.crm.lr: crm is not trained; set methods.ce.lr", lambda _: check_overrides("methods.crm.lr.classifier=1")),
     (
         f"methods.ce: unknown key 'lr.clasifier'; did you mean 'lr.classifier'? {RATES}",
         lambda shapes: planned(shapes, "methods.ce.lr.clasifier=0.1"),

@@ -18,9 +18,9 @@ SAME = {"backbone": 0.1, "transform": 0.15, "classifier": 0.15}
 
 
 def planned(shapes, overrides=(), methods="ce,crm,haframe", tuned=None):
-    found = [find_method(name) for name in methods.split(",")]
+    loaded = [find_method(name) for name in methods.split(",")]
     recipe = load_recipe("shapes", [*FAST, *overrides])
-    return make_plan(recipe, shapes, found, ["type-I", "type-II"], 1, tuned=tuned)
+    return make_plan(recipe, shapes, loaded, ["type-I", "type-II"], 1, tuned=tuned)
 
 
 def rates(job):
@@ -32,8 +32,8 @@ def test_a_job_has_the_rates_of_its_method_and_a_re_ranked_one_those_of_its_base
     jobs = planned(shapes, OWN)
     assert [job.spec.label for job in jobs] == [job.spec.label for job in plain]
     for job, before in zip(jobs, plain, strict=True):
-        own = SAME | ({"classifier": 0.2} if job.spec.method.name in ("ce", "crm") else {})
-        assert rates(job) == own and rates(before) == SAME
+        expected = SAME | ({"classifier": 0.2} if job.spec.method.name in ("ce", "crm") else {})
+        assert rates(job) == expected and rates(before) == SAME
         assert (job.id == before.id) == (job.spec.method.name == "haframe")
         assert "lr" not in job.spec.method.params
     written_out = planned(shapes, ["methods.ce.lr.classifier=0.15"])
@@ -58,8 +58,8 @@ def test_the_frame_alone_has_the_frames_rates(shapes):
     recipe = load_recipe("shapes", [*FAST, "methods.haframe.lr.classifier=0.7"])
     methods = [find_method("ce"), find_method("haframe")]
     variants = plan_variants(recipe, shapes, methods, 1, None)
-    found = [rates(job)["classifier"] for jobs in variants for job in jobs]
-    assert found == [0.7 if variant.method == "haframe" else 0.15 for variant in VARIANTS]
+    classifier_rates = [rates(job)["classifier"] for jobs in variants for job in jobs]
+    assert classifier_rates == [0.7 if variant.method == "haframe" else 0.15 for variant in VARIANTS]
 
 
 def test_changed_rates_leave_the_others_of_the_method():
@@ -81,8 +81,8 @@ def table(shapes, tmp_path):
             rows = [f"{job.spec.method.name}:{job.spec.type}" for job in plan if job.spec.method.name in tuned]
             budget = {row: {"trials": 4, "runs": 3, "study": "s"} for row in rows}
             record_request(tmp_path, "comparison", "shapes", {}, [job.id for job in plan], budget)
-        found = board.Board.of("shapes", read_records(store.root))
-        return {(row.method, row.type): row.runs for row in found.rows}, found.remark
+        made_board = board.Board.of("shapes", read_records(store.root))
+        return {(row.method, row.type): row.runs for row in made_board.rows}, made_board.remark
 
     return made
 

@@ -29,13 +29,13 @@ def test_each_key_is_part_of_the_id_and_of_the_comparison_only_where_it_differs(
 
 
 def test_the_rate_rises_in_steps_and_then_follows_the_cosine(shapes):
-    how = job_for(shapes, "train.epochs=6", "train.warmup_epochs=2").spec.train
-    optimizer = make_optimizer(build_classifier(CrossEntropy, TREE, "type-I", Model(backbone="wrn10-1")), how)
+    train = job_for(shapes, "train.epochs=6", "train.warmup_epochs=2").spec.train
+    optimizer = make_optimizer(build_classifier(CrossEntropy, TREE, "type-I", Model(backbone="wrn10-1")), train)
     seen = []
     for epoch in range(6):
         for step in range(1, 5):
-            set_rates(optimizer, how, epoch, step / 4)
-            seen.append(optimizer.param_groups[0]["lr"] / how.lr.backbone)
+            set_rates(optimizer, train, epoch, step / 4)
+            seen.append(optimizer.param_groups[0]["lr"] / train.lr.backbone)
     assert seen[:8] == pytest.approx([step / 8 for step in range(1, 9)])
     expected = [learning_rate(1.0, epoch, 4) for epoch in range(4)]
     assert seen[8::4] == pytest.approx(expected) and seen[11::4] == pytest.approx(expected)
@@ -56,21 +56,21 @@ def test_layers_by_name(backbone, names):
     layers = group_layers(model)
     assert sum(map(len, layers)) == len(by_id)
     for layer, name in zip(layers, names, strict=False):
-        own = [by_id[id(p)] for p in layer]
-        assert all(n.startswith(f"{name}.") if name else n in ("cls_token", "pos_embed", "reg_token") for n in own), own
+        inside = [by_id[id(p)] for p in layer]
+        assert all(n.startswith(f"{name}.") if name else n in ("cls_token", "pos_embed", "reg_token") for n in inside)
 
 
 def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
-    how = job_for(shapes, "train.optimizer=adamw", "train.weight_decay=0.05", "train.layer_decay=0.5").spec.train
+    train = job_for(shapes, "train.optimizer=adamw", "train.weight_decay=0.05", "train.layer_decay=0.5").spec.train
     model = build_classifier(CrossEntropy, TREE, "type-II", Model(backbone="wrn10-1"))
-    optimizer = make_optimizer(model, how)
+    optimizer = make_optimizer(model, train)
     assert isinstance(optimizer, torch.optim.AdamW)
     for group in optimizer.param_groups:
         assert (group["weight_decay"], group["betas"]) == (0.05, (0.9, 0.999))
-    set_rates(optimizer, how, 0)
+    set_rates(optimizer, train, 0)
     rate = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert rate.keys() == {id(p) for p in model.parameters()}
     for away, layer in enumerate(reversed(group_layers(model))):
-        assert {rate[id(p)] for p in layer} == {how.lr.backbone * 0.5**away}
-    assert rate[id(model.features.reduce.weight)] == how.lr.backbone
-    assert rate[id(model.method.classifier.weight)] == how.lr.classifier
+        assert {rate[id(p)] for p in layer} == {train.lr.backbone * 0.5**away}
+    assert rate[id(model.features.reduce.weight)] == train.lr.backbone
+    assert rate[id(model.method.classifier.weight)] == train.lr.classifier

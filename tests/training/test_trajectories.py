@@ -87,15 +87,15 @@ def counterpart(model, job):
         momentum = 0.001 if (depth, wide) == (28, 8) else 0.1
         backbone, channels = published.wide_resnet(depth, wide, momentum)
     network = published.Network(backbone, channels, job.spec.type, dataset, sizes[-1], heads, momentum)
-    own = list(method.parameters())
+    of_method = list(method.parameters())
     if name == "hafeature":  # ours are one matrix
-        own = [part for both in zip(*(whole.split(sizes) for whole in own), strict=True) for part in both]
+        of_method = [part for both in zip(*(tensor.split(sizes) for tensor in of_method), strict=True) for part in both]
     with torch.no_grad():
-        ours = [*model.backbone.parameters(), *model.features.parameters(), *own]
+        ours = [*model.backbone.parameters(), *model.features.parameters(), *of_method]
         for theirs, value in zip(network.parameters(), ours, strict=True):
             assert theirs.shape == value.shape
             theirs.data = value.clone()
-    network.to(own[0].dtype if own else method.frame.dtype)  # the statistics of its norms
+    network.to(of_method[0].dtype if of_method else method.frame.dtype)  # the statistics of its norms
     levels, parents = torch.tensor(hierarchy.level_targets), [torch.tensor(above) for above in hierarchy.parents]
     losses = {
         "ce": lambda x, y, order: published.cross_entropy_loss(network, x, y),
@@ -160,10 +160,10 @@ def largest_difference(job, hierarchy, steps, size=32):
             nn.init.constant_(block.bn3.weight, 0.1)
     network, loss = counterpart(model, job)
     images, targets = torch.randn(4, 3, size, size, dtype=torch.float64), torch.randperm(100)[:4]
-    how = job.spec.train.model_copy(update={"epochs": steps})
-    optimizer, ours, orders = make_optimizer(model, how), [], []
+    train = job.spec.train.model_copy(update={"epochs": steps})
+    optimizer, ours, orders = make_optimizer(model, train), [], []
     for step in range(steps):
-        set_rates(optimizer, how, step)
+        set_rates(optimizer, train, step)
         optimizer.zero_grad()
         outputs = model(images)
         torch.manual_seed(step)

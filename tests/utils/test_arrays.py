@@ -58,9 +58,9 @@ def test_arrays_come_as_they_were_written(tmp_path):
     for number, array in enumerate(arrays):
         np.save(tmp_path / "given.npy", array)
         read = [load_array(tmp_path / "given.npy"), *load_arrays(tmp_path / "given.npz", f"arr_{number}")]
-        for found in [*read, map_array(tmp_path / "given.npy")]:
-            assert found.dtype == array.dtype and np.array_equal(found, array)
-        assert all(found.flags.writeable for found in read)
+        for copy in [*read, map_array(tmp_path / "given.npy")]:
+            assert copy.dtype == array.dtype and np.array_equal(copy, array)
+        assert all(copy.flags.writeable for copy in read)
 
 
 def test_an_npz_that_is_compressed_or_damaged(tmp_path):

@@ -26,16 +26,16 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 @pytest.fixture
 def site(monkeypatch):
     """(address, what happened in order: lines that were said, and requests; how the server answers)."""
-    events, how = [], {"announced": len(CONTENT), "sent": CONTENT, "status": 200}
+    events, answer = [], {"announced": len(CONTENT), "sent": CONTENT, "status": 200}
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             events.append("GET")
-            self.send_response(how["status"])
-            if how["announced"] is not None:
-                self.send_header("Content-Length", str(how["announced"]))
+            self.send_response(answer["status"])
+            if answer["announced"] is not None:
+                self.send_header("Content-Length", str(answer["announced"]))
             self.end_headers()
-            self.wfile.write(how["sent"])
+            self.wfile.write(answer["sent"])
 
         def log_message(self, *_):
             pass
@@ -43,12 +43,12 @@ def site(monkeypatch):
     monkeypatch.setattr(download, "say", events.append)
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/x.bin", events, how
+        yield f"http://127.0.0.1:{server.server_port}/x.bin", events, answer
         server.shutdown()
 
 
 def remotes():
-    weights = [Remote(known.title, known.url, known.sha256) for known in KNOWN.values()]
+    weights = [Remote(weights_file.title, weights_file.url, weights_file.sha256) for weights_file in KNOWN.values()]
     return [*weights, *(module.ARCHIVE for module in (cifar100, fgvc, grocery, tiny_imagenet))]
 
 
@@ -74,14 +74,14 @@ def test_nothing_is_downloaded_elsewhere():
         "load_state_dict_from",
     )
     root = Path(hierbench.__file__).parent
-    found = [
+    importers = [
         path.name for path in root.rglob("*.py") if any(word in path.read_text(encoding="utf-8") for word in words)
     ]
-    assert found == ["download.py"]
+    assert importers == ["download.py"]
 
 
 def test_a_known_digest_is_said_and_compared(tmp_path, site):
-    url, events, how = site
+    url, events, answer = site
     remote = Remote("the file", url, SHA256)
     assert remote.there(tmp_path / "new") is None
     path = obtain(remote, tmp_path / "new", "copy it")
@@ -91,7 +91,7 @@ def test_a_known_digest_is_said_and_compared(tmp_path, site):
     assert [file.name for file in path.parent.iterdir()] == ["x.bin"]
     path.write_bytes(CONTENT[:-1])
     assert remote.there(tmp_path / "new") is None  # damaged on the disk
-    how["sent"] = CONTENT[:-1] + b"!"
+    answer["sent"] = CONTENT[:-1] + b"!"
     with pytest.raises(UserError, match=rf"its SHA-256 is [0-9a-f]{{64}}, not {SHA256}: it is not used\); copy it"):
         obtain(remote, tmp_path / "other", "copy it")
     assert not (tmp_path / "other").exists()
@@ -121,8 +121,8 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
     from hierbench.models.weights import download_weights
 
     url, events, _ = site
-    known = KNOWN["pass"]
-    monkeypatch.setitem(KNOWN, "pass", replace(known, url=url))
+    weights_file = KNOWN["pass"]
+    monkeypatch.setitem(KNOWN, "pass", replace(weights_file, url=url))
     with pytest.raises(UserError, match="is not a file of weights"):  # it is looked into, at least
         download_weights(Model(backbone="resnet50", weights="pass"), tmp_path)
     assert events[0].startswith("downloading the PASS weights") and "its SHA-256 is unknown" in events[0]
@@ -130,10 +130,10 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
 
 
 def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
-    url, events, how = site
+    url, events, answer = site
     monkeypatch.setattr(split_lists, "URL", url.rpartition("/")[0])
-    how["sent"], how["announced"] = b"a b\na c\n", None
-    tree = listed_file("x.txt", sha256=hashlib.sha256(how["sent"]).hexdigest())
+    answer["sent"], answer["announced"] = b"a b\na c\n", None
+    tree = listed_file("x.txt", sha256=hashlib.sha256(answer["sent"]).hexdigest())
     with pytest.raises(UserError, match=r"y\.zip could not be downloaded .*its git SHA-1 is \w{40}, not 0{40}: it is"):
         read_lists(tree, listed_file("y.zip", blob="0" * 40), tmp_path, None)
     assert events[2].endswith(f"its SHA-256 is unknown: it is compared with its git SHA-1, {'0' * 40}")
@@ -149,8 +149,8 @@ def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
     ],
 )
 def test_an_incomplete_download_is_not_kept(tmp_path, site, change, reason):
-    url, _, how = site
-    how |= change
+    url, _, answer = site
+    answer |= change
     remote = Remote("the file", url, SHA256, largest=20_000)
     command = "hierbench data prepare x"
     with pytest.raises(UserError, match=rf"the file could not be downloaded from {url} \({reason}.*{command} --source"):

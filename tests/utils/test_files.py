@@ -50,8 +50,8 @@ def test_a_search_that_is_killed_while_its_database_is_made_begins_again(cli, tm
 
     storage = f"sqlite:///{tmp_path}/optuna.db"
     assert cli.start(tmp_path, storage, python=("-c", SEARCH)).finish().code == -9
-    left = os.listdir(tmp_path)
-    assert not (tmp_path / "optuna.db").exists() and len(left) == 2 and sum(".study" in name for name in left) == 1
+    names = os.listdir(tmp_path)
+    assert not (tmp_path / "optuna.db").exists() and len(names) == 2 and sum(".study" in name for name in names) == 1
     assert TrialRecord(storage, "s", tmp_path).trials() == []
     assert os.listdir(tmp_path) == ["optuna.db"]
 
@@ -59,15 +59,15 @@ def test_a_search_that_is_killed_while_its_database_is_made_begins_again(cli, tm
 def test_files_of_killed_commands_are_removed(tmp_path):
     run = Store(tmp_path).run("a" * 64)
     run.plan({"a": 1})
-    zombie, left = subprocess.Popen([sys.executable, "-c", ""]), []
+    zombie, paths = subprocess.Popen([sys.executable, "-c", ""]), []
     while Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.01)
     for path in (run.folder / "lock", tmp_path / "probe", tmp_path / "table.md"):
         *name, _, suffix = temporary_beside(path).name.split(".")
-        left.append(path.with_name(".".join([*name, str(zombie.pid), suffix])))
-        left[-1].touch()
+        paths.append(path.with_name(".".join([*name, str(zombie.pid), suffix])))
+        paths[-1].touch()
     Store(tmp_path).writable()
     Store(tmp_path).tidy(["a" * 64])
     zombie.wait()
-    assert not any(path.exists() for path in left)
+    assert not any(path.exists() for path in paths)
     assert sorted(os.listdir(run.folder)) == ["spec.json", "status.json"] and os.listdir(tmp_path) == ["a" * 64]

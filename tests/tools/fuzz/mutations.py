@@ -63,18 +63,18 @@ def changed(content, random):
 
     A change is another byte, a piece put in, a piece taken out, or one copied to another place; some are cut short.
     """
-    found = bytearray(content)
+    result = bytearray(content)
     for _ in range(random.randint(1, 6)):
         first = 0 if random.random() < 0.1 else 1
-        place = random.randint(first, max(first, len(found) - 1))
+        place = random.randint(first, max(first, len(result) - 1))
         kind = random.randrange(4)
         if kind == 0:
-            found[place : place + 1] = bytes([random.randrange(256)])
+            result[place : place + 1] = bytes([random.randrange(256)])
         elif kind == 1:
-            found[place:place] = random.choice(PIECES)
+            result[place:place] = random.choice(PIECES)
         elif kind == 2:
-            del found[place : place + random.randint(1, 16)]
+            del result[place : place + random.randint(1, 16)]
         else:
-            start = random.randrange(len(found) + 1)
-            found[place:place] = found[start : start + random.randint(1, 64)]
-    return bytes(found[: random.randint(1, len(found) + 1)] if random.random() < 0.1 else found)
+            start = random.randrange(len(result) + 1)
+            result[place:place] = result[start : start + random.randint(1, 64)]
+    return bytes(result[: random.randint(1, len(result) + 1)] if random.random() < 0.1 else result)

@@ -94,14 +94,14 @@ def predictions(data, folder):
         content = make(as_json(content, right))
         if content is None:
             return None
-    given, right = folder / f"given{Path(form).suffix or form}", folder / "right.txt"
-    given.write_bytes(content)
+    path, right = folder / f"given{Path(form).suffix or form}", folder / "right.txt"
+    path.write_bytes(content)
     right.write_text("a\nb\nc\nd\na\n")
-    for files, targets in (([given], None), ([given], right), ([given], given)):
+    for files, targets in (([path], None), ([path], right), ([path], path)):
         with contextlib.suppress(UserError):
-            found = score_files(ScoreRequest(files, None, tree, targets, None, None, 2, 0, folder / "runs", folder))
-            assert all(render(report_table(found), form) for form in FORMATS)
-            assert 0 <= found["top1"] <= 100
+            report = score_files(ScoreRequest(files, None, tree, targets, None, None, 2, 0, folder / "runs", folder))
+            assert all(render(report_table(report), form) for form in FORMATS)
+            assert 0 <= report["top1"] <= 100
     assert not (folder / "runs").exists()
 
 
@@ -114,11 +114,11 @@ def compact(content, folder, tree):
     with contextlib.suppress(ValueError, OSError):
         assert read_targets(folder).ndim == 1
     with contextlib.suppress(ValueError, OSError):
-        found = read_compact(folder)
-        assert 0 <= found.ranked.min() <= found.ranked.max() < found.num_classes
-        if found.num_classes == tree.num_classes:
-            metrics, mistakes = metrics_of_ranked(found.ranked, found.ranked[:, -1], tree)
-            assert 0 <= metrics["top1"] <= 100 and sum(mistakes) <= len(found.ranked)
+        predictions = read_compact(folder)
+        assert 0 <= predictions.ranked.min() <= predictions.ranked.max() < predictions.num_classes
+        if predictions.num_classes == tree.num_classes:
+            metrics, mistakes = metrics_of_ranked(predictions.ranked, predictions.ranked[:, -1], tree)
+            assert 0 <= metrics["top1"] <= 100 and sum(mistakes) <= len(predictions.ranked)
 
 
 IN_FOLDER = ("D.json", "D.md", "D-verdict.json", "D-severity.svg", "D/targets.npy", "D/requests.jsonl")
@@ -134,10 +134,10 @@ def publications(data, folder):
     from hierbench.utils.errors import UserError
 
     part, content = PARTS[(data[0] if data else 0) % len(PARTS)], data[1:]
-    own = folder / "published"
-    shutil.copytree(a_publication(), own)
-    run = sorted(path.parent for path in own.glob(f"{PUBLISHED.name}/*/spec.json"))[0]
-    path = own / part.replace("RUN", run.name).replace("D", PUBLISHED.name, 1)
+    published = folder / "published"
+    shutil.copytree(a_publication(), published)
+    run = sorted(path.parent for path in published.glob(f"{PUBLISHED.name}/*/spec.json"))[0]
+    path = published / part.replace("RUN", run.name).replace("D", PUBLISHED.name, 1)
     if content[:1] == b"\0" and path.suffix == ".json" and path.exists():
         content = json.dumps(with_one_value_changed(json.loads(path.read_text()), content[1:])).encode()
     path.write_bytes(content)
@@ -145,7 +145,7 @@ def publications(data, folder):
         forge(run, path.name == "status.json")
     before = sorted(str(path) for path in folder.rglob("*"))
     with contextlib.suppress(UserError):
-        reports = verify([own], folder / "data")
+        reports = verify([published], folder / "data")
         table = verification_table(reports)
     assert render(table) and json.loads(render(table, "json"))
     assert sorted(str(path) for path in folder.rglob("*")) == before
@@ -271,10 +271,11 @@ def _seed_predictions():
 
 
 def _seed_publications():
-    own = a_publication()
-    run = sorted(path.parent for path in own.glob(f"{PUBLISHED.name}/*/spec.json"))[0]
-    found = [(i, own / part.replace("RUN", run.name).replace("D", PUBLISHED.name, 1)) for i, part in enumerate(PARTS)]
-    seeds = [bytes([i]) + path.read_bytes() for i, path in found if path.exists() and path.stat().st_size < 20_000]
+    published = a_publication()
+    run = sorted(path.parent for path in published.glob(f"{PUBLISHED.name}/*/spec.json"))[0]
+    names = [part.replace("RUN", run.name).replace("D", PUBLISHED.name, 1) for part in PARTS]
+    paths = [(i, published / name) for i, name in enumerate(names)]
+    seeds = [bytes([i]) + path.read_bytes() for i, path in paths if path.exists() and path.stat().st_size < 20_000]
     return [*seeds, *(bytes([i, 0, value, 250, 5]) for i in (0, 6, 7, 8) for value in (0, 3))]
 
 

@@ -57,10 +57,10 @@ def recipes(data, folder):
         path = folder / "tuned.toml"
         path.write_bytes(data[1:])
         with contextlib.suppress(UserError):
-            found = read_tuned(path)
+            values = read_tuned(path)
             again = folder / "again.toml"
-            write_tuned(again, found)
-            assert read_tuned(again) == found
+            write_tuned(again, values)
+            assert read_tuned(again) == values
         return
     text = data.decode("utf-8", "surrogateescape")
     with contextlib.suppress(UserError):
@@ -85,12 +85,12 @@ def records(data, folder):
     names = (*RECORDS, *UNDECIDED)
     name, content = names[(data[0] if data else 0) % len(names)], data[1:]
     runs = folder / "runs"
-    one, other = sorted(PUBLISHED.iterdir())[:2]
-    for run in (one, other):
+    first, second = sorted(PUBLISHED.iterdir())[:2]
+    for run in (first, second):
         shutil.copytree(run, runs / run.name)
-    if content[:1] == b"\0" and name.endswith(".json") and (one / name).exists():
-        content = json.dumps(with_one_value_changed(json.loads((one / name).read_text()), content[1:])).encode()
-    (runs / one.name / name).write_bytes(content)
+    if content[:1] == b"\0" and name.endswith(".json") and (first / name).exists():
+        content = json.dumps(with_one_value_changed(json.loads((first / name).read_text()), content[1:])).encode()
+    (runs / first.name / name).write_bytes(content)
     store = Store(runs)
     with contextlib.suppress(UserError):
         board = Board.of("tiny-imagenet", read_records(store.root))
@@ -101,7 +101,7 @@ def records(data, folder):
         beside = ledger_table(build_ledger(board, board))
         assert all(render(beside, form) for form in FORMATS)
         Bundle(folder / "published", folder).add(board.records, published_ids(board))
-    run = store.run(one.name)
+    run = store.run(first.name)
     record = read_record(run.folder)
     for read in (record.history, record.predictions):
         with contextlib.suppress(ValueError, OSError):
@@ -236,8 +236,8 @@ mean = 1.5
 
 def _seed_records():
     run = sorted(PUBLISHED.iterdir())[0]
-    found = [(i, run / name) for i, name in enumerate(RECORDS)]
-    seeds = [bytes([i]) + path.read_bytes() for i, path in found if path.exists()]
+    paths = [(i, run / name) for i, name in enumerate(RECORDS)]
+    seeds = [bytes([i]) + path.read_bytes() for i, path in paths if path.exists()]
     npz = io.BytesIO()
     np.savez(npz, scores=np.zeros((2, 3), np.float32), targets=np.zeros(2, np.int64))
     seeds += [bytes([i, 0, j, k, 250, 5]) for i in range(len(RECORDS)) for j in range(3) for k in (0, 3)]
