@@ -28,7 +28,8 @@ LONGEST = [
     "test_split_lists",
     "test_paper_datasets",
     "test_tune_command",
-    "test_devices",
+    "test_ranks",
+    "test_classifier",
     "test_tuning",
     "test_collapse_command",
     "test_again",
@@ -215,6 +216,13 @@ def shapes(data_dir):
     from hierbench.data.prepared import find
 
     return find("shapes", data_dir)
+
+
+@pytest.fixture(scope="session")
+def small_shapes(small_data_dir):
+    from hierbench.data.prepared import find
+
+    return find("shapes", small_data_dir)
 
 
 @pytest.fixture(scope="session")

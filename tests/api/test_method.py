@@ -11,16 +11,13 @@ from hierbench.api.contract import check_method
 from hierbench.api.contract_setup import TREE
 from hierbench.api.method import trainable_groups
 from hierbench.api.registry import find_method
-from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
-from hierbench.execution.plan import make_plan
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
-from hierbench.runs.store import Store
 from hierbench.training.prediction import level_predictions
 from hierbench.training.step import make_optimizer, set_rates
-from hierbench.training.trainer import train
 from hierbench.utils.errors import UserError
+from tests.support.jobs import StoppedError, plan_job, stop_at, train_job
 from tests.support.run_files import history_of, metrics_of
 
 METHOD = """
@@ -47,11 +44,6 @@ class Told(Method):
 
 SEEN = []
 """
-QUICK = ["train.epochs=2", "train.batch_size=240", "model.backbone=wrn10-1-s4", "train.precision=float32"]
-
-
-class StoppedError(Exception):
-    pass
 
 
 @pytest.fixture
@@ -62,37 +54,26 @@ def told_method(tmp_path):
 
 
 def planned(prepared, method, *overrides):
-    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [method], ["type-I"], 1)[-1]
-
-
-def trained(job, prepared, folder, stop_at=9.0):
-    def report(done, total):
-        if done >= stop_at:
-            raise StoppedError
-
-    run = Store(folder).run(job.id)
-    run.plan(job.spec.content())
-    train(job, prepared, run, "cpu", report)
-    return run
+    return plan_job(prepared, "train.batch_size=240", "train.precision=float32", *overrides, method=method)
 
 
 def test_progress_is_set_before_every_step_and_exact_after_a_kill(shapes, told_method, tmp_path):
     seen = __import__("sys").modules[told_method.cls.__module__].SEEN
     job = planned(shapes, told_method)
-    alone = trained(job, shapes, tmp_path / "alone")
+    alone = train_job(job, shapes, tmp_path / "alone")
     steps = 480 // 240
     expected = [(epoch + step / steps) / 2 for epoch in range(2) for step in range(steps)]
     assert seen == expected and max(seen) < 1
     seen.clear()
     with pytest.raises(StoppedError):
-        trained(job, shapes, tmp_path / "stopped", stop_at=1.5)
+        train_job(job, shapes, tmp_path / "stopped", stop_at(1.5))
     seen.clear()
-    stopped = trained(job, shapes, tmp_path / "stopped")
+    stopped = train_job(job, shapes, tmp_path / "stopped")
     assert seen == expected[steps:]
     for name in ("history.csv", "metrics.json", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
     seen.clear()
-    trained(planned(shapes, told_method, "train.micro_batch=120", "train.epochs=1"), shapes, tmp_path / "parts")
+    train_job(planned(shapes, told_method, "train.micro_batch=120", "train.epochs=1"), shapes, tmp_path / "parts")
     assert seen == [step / steps for step in range(steps) for _ in range(2)]  # two parts of each batch
 
 
@@ -205,12 +186,8 @@ def test_the_tested_epoch_is_the_one_of_most_merit(shapes, tmp_path):
     runs = {}
     for cls in (CrossEntropy, Contrary):
         method = replace(find_method("ce"), cls=cls)
-        recipe = load_recipe("shapes", ["train.epochs=3", "train.batch_size=96"])
-        job = make_plan(recipe, shapes, [method], ["type-I"], 1)[0]
-        run = Store(tmp_path / cls.name).run(job.id)
-        run.plan(job.spec.content())
-        train(job, shapes, run, "cpu", lambda done, total: None)
-        runs[cls.name] = run
+        job = plan_job(shapes, "train.epochs=3", "train.batch_size=96", "model.backbone=wrn16-2", method=method)
+        runs[cls.name] = train_job(job, shapes, tmp_path / cls.name)
     top1 = [row["val_top1"] for row in history_of(runs["ce"])]
     assert top1 == [row["val_top1"] for row in history_of(runs["contrary"])] and len(set(top1)) > 1
     assert metrics_of(runs["ce"])["best_epoch"] == 1 + top1.index(max(top1))

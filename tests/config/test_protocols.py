@@ -12,8 +12,9 @@ from hierbench.config.sections import Model
 from hierbench.config.spec import Spec
 from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepare import prepare
-from hierbench.execution.plan import make_plan, make_spec
+from hierbench.execution.plan import make_spec
 from hierbench.models import build_classifier
+from tests.support.jobs import plan_job
 
 PUBLISHED = ("fgvc", "cifar100", "inat19", "tieredimagenet-h")
 # row of docs/protocols.md: (dataset, key, paper, authors)
@@ -78,9 +79,8 @@ def test_row_38_the_authors_train_in_float32_on_any_device(name):
     assert recipe.evaluation.ddof == 1  # a switch can be set by itself
 
 
-def spec_of(shapes, overrides=(), protocol="paper", method="ce", kind="type-I"):
-    recipe = load_recipe("shapes", overrides, protocol)
-    return make_plan(recipe, shapes, [find_method(method)], [kind], 1)[0].spec
+def spec_of(shapes, overrides=(), **options):
+    return plan_job(shapes, *overrides, **options).spec
 
 
 def test_a_result_records_its_protocol_and_every_switch(shapes):

@@ -6,26 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from hierbench.api.registry import find_method
-from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import normalise
 from hierbench.data.feature_cache import CacheRequest, check_features, find_features
 from hierbench.data.feature_split import FeatureSplit, open_split
-from hierbench.execution.plan import make_plan
 from hierbench.runs.store import Store
 from hierbench.training import feature_extraction as extraction
 from hierbench.training.feature_extraction import frozen_backbone, obtain_features, pool
 from hierbench.training.step import new_classifier
-from hierbench.training.trainer import seed_for, train
+from hierbench.training.trainer import seed_for
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json
+from tests.support.jobs import plan_job, train_job
 
-FROZEN = ["model.frozen=true", "model.backbone=wrn10-1-s4", "train.epochs=1", "train.batch_size=48"]
+FROZEN = ("model.frozen=true", "train.epochs=1", "train.batch_size=48")
 CPU = torch.device("cpu")
 
 
 def job_of(prepared, method="ce", kind="type-I", overrides=()):
-    return make_plan(load_recipe("shapes", [*FROZEN, *overrides]), prepared, [find_method(method)], [kind], 1)[0]
+    return plan_job(prepared, *FROZEN, *overrides, method=method, kind=kind)
 
 
 def normalised(images, spec):
@@ -48,8 +46,7 @@ def test_the_environment_of_an_extraction_is_recorded(shapes, tmp_path):
     job = job_of(shapes)
     run = Store(tmp_path).run(job.id)
     cached = obtain_features(CacheRequest.by_spec(shapes, job.spec), None, "cpu").meta["environment"]
-    run.plan(job.spec.content())
-    train(job, shapes, run, "cpu", lambda done, total: None)
+    train_job(job, shapes, tmp_path)
     assert read_json(run.folder / "environment.json")["features"] == cached
     assert cached["device"] == "cpu" and cached["torch"]
 
@@ -78,8 +75,7 @@ def test_training_on_features_is_training_on_a_live_frozen_backbone(shapes, tmp_
     job = job_of(shapes, method, kind, [f"model.views={views}"])
     spec, run = job.spec, Store(tmp_path).run(job.id)
     obtain_features(CacheRequest.by_spec(shapes, spec), None, "cpu")
-    run.plan(spec.content())
-    train(job, shapes, run, "cpu", lambda done, total: None)
+    train_job(job, shapes, tmp_path)
     trained = torch.load(run.folder / "checkpoint.pt", weights_only=True)["best"]
     assert not any(name.startswith("backbone") for name in trained)
 

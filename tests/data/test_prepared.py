@@ -6,14 +6,12 @@ import shutil
 import numpy as np
 import pytest
 
-from hierbench.api.registry import find_method
-from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
-from hierbench.execution.plan import make_plan
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.runs.record_reader import read_record
 from hierbench.utils.errors import UserError
+from tests.support.jobs import plan_job
 
 
 @pytest.fixture
@@ -49,12 +47,6 @@ def write_test_over_train(dataset):
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def job_of(dataset, epochs=1):
-    recipe = load_recipe("shapes", [f"train.epochs={epochs}", "train.batch_size=96", "model.backbone=wrn10-1-s4"])
-    (job,) = make_plan(recipe, dataset, [find_method("ce")], ["type-I"], 1)
-    return job
-
-
 def test_they_are_read_once_per_state_of_their_files(dataset, reads):
     shares = []
     data.check(dataset, shares.append)
@@ -76,7 +68,10 @@ def test_arrays_that_were_changed_in_place_are_not_trained_on(dataset, tmp_path,
     write_test_over_train(dataset)
     with pytest.raises(UserError, match="does not match its digest"):
         data.check(dataset)
-    job, setting = job_of(dataset), Setting(tmp_path / "runs", tmp_path / "data")
+    job, setting = (
+        plan_job(dataset, "train.batch_size=96", "train.epochs=1"),
+        Setting(tmp_path / "runs", tmp_path / "data"),
+    )
     assert "does not match its digest" in execute(job, setting, lambda *_: None).error
     assert not (tmp_path / "runs" / job.id / "checkpoint.pt").exists()
 
@@ -99,7 +94,7 @@ def test_labels_and_classes_count_as_images_do(dataset):
 
 
 def test_data_changed_during_training_fails_the_job(dataset, tmp_path):
-    job, setting = job_of(dataset, epochs=2), Setting(tmp_path / "runs", tmp_path / "data")
+    job, setting = plan_job(dataset, "train.batch_size=96"), Setting(tmp_path / "runs", tmp_path / "data")
     changed = []
 
     def change(done, total):

@@ -9,20 +9,15 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop
 from hierbench.data.loader import Split
-from hierbench.execution.plan import make_plan
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.methods.crm import CRM
 from hierbench.models import build_classifier
+from tests.support.jobs import plan_job
 from tests.support.run_files import history_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-QUICK = ["train.epochs=2", "train.batch_size=96"]
 METHODS = [("ce", "type-I"), ("flamingo", "type-I"), ("hafeature", "type-II"), ("haframe", "type-II")]
-
-
-def job_for(prepared, method="ce", kind="type-I", overrides=()):
-    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [find_method(method)], [kind], 1)[0]
 
 
 @pytest.mark.parametrize(("method", "kind"), METHODS)
@@ -53,7 +48,7 @@ def _gradient(net):
 def test_a_job_learns_as_on_the_cpu_and_never_waits_within_an_epoch(
     shapes, data_dir, tmp_path, method, kind, precision
 ):
-    job = job_for(shapes, method, kind, [f"train.precision={precision}"])
+    job = plan_job(shapes, "train.batch_size=96", f"train.precision={precision}", method=method, kind=kind)
 
     def watched(done, total):  # called after each step: the first of an epoch may set things up
         torch.cuda.set_sync_debug_mode("default" if done == int(done) else "error")
@@ -79,7 +74,7 @@ def test_augmentation(shapes, crop):
 
 
 def test_images_that_do_not_fit_are_streamed(shapes):
-    spec, order, seen = job_for(shapes).spec, torch.randperm(480), []
+    spec, order, seen = plan_job(shapes, "train.batch_size=96").spec, torch.randperm(480), []
     for resident in (True, False):
         split = Split(shapes, "train", spec, torch.device("cuda"), resident=resident)
         torch.manual_seed(0)

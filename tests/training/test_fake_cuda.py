@@ -18,13 +18,13 @@ from hierbench.api.registry import find_method, method_names
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop, normalise
 from hierbench.data.loader import resize_to
-from hierbench.execution.plan import make_plan
 from hierbench.metrics import Tally
 from hierbench.models import build_classifier
 from hierbench.training.fabric import make_fabric
 from hierbench.training.prediction import level_predictions
 from hierbench.training.step import Step, make_optimizer
 from hierbench.training.trainer import _mean_terms, _new_model
+from tests.support.jobs import plan_job
 
 CUDA = torch.device("cuda", 0)
 TRAINED = [name for name in (*method_names(), "_coarse_ce") if find_method(name).trains]
@@ -144,9 +144,7 @@ def test_a_wait_and_a_tensor_elsewhere_are_seen(gpu):
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_step_on_mps_has_no_float64(shapes, name):
     """With the model as for MPS, which lacks it, and on the CPU, which has backward passes."""
-    overrides = ["model.backbone=wrn10-1-s4", "train.batch_size=8"]
-    loaded = find_method(name)
-    job = make_plan(load_recipe("shapes", overrides), shapes, [loaded], ["type-II"], 1)[0]
+    job = plan_job(shapes, "train.batch_size=8", method=name, kind="type-II")
     model = _new_model(job, shapes.hierarchy("height"), None, "mps", 1)
     step = Step(model.method, model, make_optimizer(model, job.spec.train))
     with Watched(torch.float64):

@@ -1,35 +1,28 @@
 import pytest
 import torch
 
-from hierbench.api.registry import find_method
-from hierbench.config.recipe import load_recipe
 from hierbench.config.sections import Model
-from hierbench.execution.plan import make_plan
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models import build_classifier
 from hierbench.training.step import group_layers, learning_rate, make_optimizer, set_rates
+from tests.support.jobs import plan_job
 
 TREE = Hierarchy.from_paths({name: (name[0], name) for name in ("a1", "a2", "b1")})
-QUICK = ["train.epochs=3", "train.batch_size=96", "model.backbone=wrn10-1-s4", "train.lr.type-I.backbone=0.02"]
-
-
-def job_for(prepared, *overrides):
-    return make_plan(load_recipe("shapes", [*QUICK, *overrides]), prepared, [find_method("ce")], ["type-I"], 1)[0]
 
 
 def test_each_key_is_part_of_the_id_and_of_the_comparison_only_where_it_differs(shapes):
-    plain = job_for(shapes)
+    plain = plan_job(shapes)
     for override in ("train.optimizer=adamw", "train.warmup_epochs=1", "train.layer_decay=0.9"):
-        spec = job_for(shapes, override).spec
+        spec = plan_job(shapes, override).spec
         assert spec.id != plain.id and spec.comparison != plain.spec.comparison
     assert not {"optimizer", "warmup_epochs", "layer_decay"} & plain.spec.content()["train"].keys()
-    same = job_for(shapes, "train.optimizer=sgd", "train.warmup_epochs=0", "train.layer_decay=1.0")
+    same = plan_job(shapes, "train.optimizer=sgd", "train.warmup_epochs=0", "train.layer_decay=1.0")
     assert same.id == plain.id
 
 
 def test_the_rate_rises_in_steps_and_then_follows_the_cosine(shapes):
-    train = job_for(shapes, "train.epochs=6", "train.warmup_epochs=2").spec.train
+    train = plan_job(shapes, "train.epochs=6", "train.warmup_epochs=2").spec.train
     optimizer = make_optimizer(build_classifier(CrossEntropy, TREE, "type-I", Model(backbone="wrn10-1")), train)
     seen = []
     for epoch in range(6):
@@ -61,7 +54,7 @@ def test_layers_by_name(backbone, names):
 
 
 def test_the_rate_of_a_layer_falls_with_its_distance_from_the_end(shapes):
-    train = job_for(shapes, "train.optimizer=adamw", "train.weight_decay=0.05", "train.layer_decay=0.5").spec.train
+    train = plan_job(shapes, "train.optimizer=adamw", "train.weight_decay=0.05", "train.layer_decay=0.5").spec.train
     model = build_classifier(CrossEntropy, TREE, "type-II", Model(backbone="wrn10-1"))
     optimizer = make_optimizer(model, train)
     assert isinstance(optimizer, torch.optim.AdamW)

@@ -12,53 +12,12 @@ import torch
 import hierbench
 import hierbench.training.checkpoint as checkpoint
 import hierbench.training.trainer as training
-from hierbench.api.registry import find_method
-from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import DatasetSpec
-from hierbench.data.prepared import find
-from hierbench.execution.plan import make_plan
 from hierbench.metrics import evaluate
-from hierbench.runs.job import Job
-from hierbench.runs.store import Store
 from hierbench.training.step import learning_rate
-from hierbench.training.trainer import NonFiniteLossError, load_checkpoint, train
+from hierbench.training.trainer import NonFiniteLossError, load_checkpoint
+from tests.support.jobs import StoppedError, plan_job, stop_at, train_job
 from tests.support.run_files import metrics_of, predictions_of
-
-QUICK = ["train.epochs=2", "train.batch_size=24", "model.backbone=wrn10-1-s4", "seeds=1"]
-
-
-@pytest.fixture(scope="module")
-def data_dir(small_data_dir):
-    return small_data_dir
-
-
-@pytest.fixture(scope="module")
-def shapes(data_dir):
-    return find("shapes", data_dir)
-
-
-def job_for(prepared, method="ce", kind="type-I", overrides=()) -> Job:
-    recipe = load_recipe("shapes", [*QUICK, *overrides])
-    return make_plan(recipe, prepared, [find_method(method)], [kind], 1)[-1]
-
-
-def run_job(job, prepared, folder, report=lambda done, total: None):
-    run = Store(folder).run(job.id)
-    run.plan(job.spec.content())
-    train(job, prepared, run, "cpu", report)
-    return run
-
-
-class StoppedError(Exception):
-    pass
-
-
-def stop_at(when):
-    def report(done, total):
-        if done >= when:
-            raise StoppedError
-
-    return report
 
 
 def test_cosine_schedule():
@@ -76,14 +35,14 @@ def test_cosine_schedule():
         ("ce", "type-I", ["train.optimizer=adamw", "train.warmup_epochs=1", "train.layer_decay=0.5"]),
     ],
 )
-def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(shapes, tmp_path, method, kind, overrides):
-    job = job_for(shapes, method, kind, overrides)
-    alone = run_job(job, shapes, tmp_path / "alone")
+def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(small_shapes, tmp_path, method, kind, overrides):
+    job = plan_job(small_shapes, *overrides, method=method, kind=kind)
+    alone = train_job(job, small_shapes, tmp_path / "alone")
     for when in (0.1, 1.5):  # within the first epoch, within the second
         with pytest.raises(StoppedError):
-            run_job(job, shapes, tmp_path / "stopped", stop_at(when))
+            train_job(job, small_shapes, tmp_path / "stopped", stop_at(when))
     seen = []
-    stopped = run_job(job, shapes, tmp_path / "stopped", lambda done, total: seen.append(done))
+    stopped = train_job(job, small_shapes, tmp_path / "stopped", lambda done, total: seen.append(done))
     assert min(seen) > 1  # it went on, it did not start anew
     for name in ("history.csv", "metrics.json", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
@@ -91,19 +50,19 @@ def test_a_stopped_run_resumed_equals_one_left_alone_bit_by_bit(shapes, tmp_path
     assert all(torch.equal(best[key], same[key]) for key in best)
 
 
-def test_a_damaged_checkpoint_starts_anew(shapes, tmp_path):
-    job = job_for(shapes)
-    alone = run_job(job, shapes, tmp_path / "alone")
+def test_a_damaged_checkpoint_starts_anew(small_shapes, tmp_path):
+    job = plan_job(small_shapes)
+    alone = train_job(job, small_shapes, tmp_path / "alone")
     with pytest.raises(StoppedError):
-        run_job(job, shapes, tmp_path / "stopped", stop_at(1.5))
+        train_job(job, small_shapes, tmp_path / "stopped", stop_at(1.5))
     checkpoint = tmp_path / "stopped" / job.id / "checkpoint.pt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    stopped = run_job(job, shapes, tmp_path / "stopped")
+    stopped = train_job(job, small_shapes, tmp_path / "stopped")
     assert (alone.folder / "predictions.npz").read_bytes() == (stopped.folder / "predictions.npz").read_bytes()
 
 
-def test_the_files_of_a_run(shapes, tmp_path):
-    run = run_job(job_for(shapes), shapes, tmp_path)
+def test_the_files_of_a_run(small_shapes, tmp_path):
+    run = train_job(plan_job(small_shapes), small_shapes, tmp_path)
     assert {path.name for path in run.folder.iterdir()} == {
         "spec.json", "status.json", "history.csv", "metrics.json", "predictions.npz", "checkpoint.pt",
         "environment.json",
@@ -118,33 +77,33 @@ def test_the_files_of_a_run(shapes, tmp_path):
     assert metrics["best_epoch"] == int(best["epoch"]) and metrics["val"]["top1"] == float(best["val_top1"])
     scores, targets = predictions_of(run)
     assert scores.shape == (96, 48)
-    assert metrics["test"] == evaluate(scores, targets, shapes.hierarchy("height"))
+    assert metrics["test"] == evaluate(scores, targets, small_shapes.hierarchy("height"))
     assert sum(metrics["mistakes_by_distance"]) == round(96 * (1 - metrics["test"]["top1"] / 100))
     assert "last" not in load_checkpoint(run.folder / "checkpoint.pt")
 
 
-def test_the_first_of_equal_validation_accuracies_wins(shapes, tmp_path, monkeypatch):
+def test_the_first_of_equal_validation_accuracies_wins(small_shapes, tmp_path, monkeypatch):
     constant = {"top1": 5.0, "mistake_severity": 2.0, "hierdist@1": 1.9, "hierdist@5": 1.9, "hierdist@20": 1.9}
     monkeypatch.setattr(training, "validate", lambda *_: dict(constant))
-    assert metrics_of(run_job(job_for(shapes), shapes, tmp_path))["best_epoch"] == 1
+    assert metrics_of(train_job(plan_job(small_shapes), small_shapes, tmp_path))["best_epoch"] == 1
 
 
-def test_a_loss_that_is_not_finite_stops_the_job(shapes, tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_job(small_shapes, tmp_path):
     with pytest.raises(NonFiniteLossError, match=r"loss is nan at epoch 1, step \d+, in the term 'cross_entropy'"):
-        run_job(job_for(shapes, overrides=["train.lr.type-I.classifier=1e30"]), shapes, tmp_path)
+        train_job(plan_job(small_shapes, "train.lr.type-I.classifier=1e30"), small_shapes, tmp_path)
 
 
-def test_scores_that_are_not_finite_after_the_last_step_are_named(shapes, tmp_path, monkeypatch):
+def test_scores_that_are_not_finite_after_the_last_step_are_named(small_shapes, tmp_path, monkeypatch):
     from hierbench.methods.ce import CrossEntropy
 
     monkeypatch.setattr(CrossEntropy, "scores", lambda self, outputs: outputs * float("nan"))
     with pytest.raises(NonFiniteLossError, match="scores are nan after epoch 1"):
-        run_job(job_for(shapes), shapes, tmp_path)
+        train_job(plan_job(small_shapes), small_shapes, tmp_path)
 
 
-def test_a_kill_between_history_and_checkpoint_loses_nothing(shapes, tmp_path, monkeypatch):
-    job = job_for(shapes)
-    alone = run_job(job, shapes, tmp_path / "alone")
+def test_a_kill_between_history_and_checkpoint_loses_nothing(small_shapes, tmp_path, monkeypatch):
+    job = plan_job(small_shapes)
+    alone = train_job(job, small_shapes, tmp_path / "alone")
     calls = []
 
     def stop_at_the_second(path, content):
@@ -156,16 +115,16 @@ def test_a_kill_between_history_and_checkpoint_loses_nothing(shapes, tmp_path, m
     save = training.save_checkpoint
     monkeypatch.setattr(checkpoint, "save_checkpoint", stop_at_the_second)
     with pytest.raises(StoppedError):
-        run_job(job, shapes, tmp_path / "stopped")
-    stopped = run_job(job, shapes, tmp_path / "stopped")
+        train_job(job, small_shapes, tmp_path / "stopped")
+    stopped = train_job(job, small_shapes, tmp_path / "stopped")
     for name in ("history.csv", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
 
 
-def test_checkpoints_cost_a_twentieth_of_the_time(shapes, tmp_path, monkeypatch):
+def test_checkpoints_cost_a_twentieth_of_the_time(small_shapes, tmp_path, monkeypatch):
     """Where one takes longer, epochs are left out, and a killed run goes on from the last that was not."""
-    job = job_for(shapes, overrides=["train.epochs=4"])
-    alone = run_job(job, shapes, tmp_path / "alone")
+    job = plan_job(small_shapes, "train.epochs=4")
+    alone = train_job(job, small_shapes, tmp_path / "alone")
     clock, saved = [0.0], []
 
     def slow(path, content):
@@ -182,17 +141,19 @@ def test_checkpoints_cost_a_twentieth_of_the_time(shapes, tmp_path, monkeypatch)
         monkeypatch.setattr(module, "save_checkpoint", slow)
     monkeypatch.setattr("hierbench.training.checkpoint.time", SimpleNamespace(monotonic=lambda: clock[0]))
     with pytest.raises(StoppedError):
-        run_job(job, shapes, tmp_path / "stopped", report)
+        train_job(job, small_shapes, tmp_path / "stopped", report)
     assert saved == [1]
-    stopped = run_job(job, shapes, tmp_path / "stopped")
+    stopped = train_job(job, small_shapes, tmp_path / "stopped")
     assert saved[1:] == [2, 4, 4]  # at once, the last epoch, and the result
     for name in ("history.csv", "predictions.npz"):
         assert (alone.folder / name).read_bytes() == (stopped.folder / name).read_bytes()
 
 
-def test_the_commit_that_ran_is_recorded(shapes, tmp_path):
+def test_the_commit_that_ran_is_recorded(small_shapes, tmp_path):
     root = Path(hierbench.__file__).resolve().parents[1]
-    record = json.loads((run_job(job_for(shapes), shapes, tmp_path).folder / "environment.json").read_text())
+    record = json.loads(
+        (train_job(plan_job(small_shapes), small_shapes, tmp_path).folder / "environment.json").read_text()
+    )
     if not (root / ".git").exists():  # an installed package
         assert not {"commit", "changed"} & record.keys()
         return
@@ -203,47 +164,47 @@ def test_the_commit_that_ran_is_recorded(shapes, tmp_path):
     assert record["commit"] == head and record["changed"] is bool(status)
 
 
-def test_a_resumed_run_keeps_its_number_of_threads(shapes, tmp_path):
-    job = job_for(shapes)
+def test_a_resumed_run_keeps_its_number_of_threads(small_shapes, tmp_path):
+    job = plan_job(small_shapes)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        alone = run_job(job, shapes, tmp_path / "alone")
+        alone = train_job(job, small_shapes, tmp_path / "alone")
         with pytest.raises(StoppedError):
-            run_job(job, shapes, tmp_path / "stopped", stop_at(1.5))
+            train_job(job, small_shapes, tmp_path / "stopped", stop_at(1.5))
         torch.set_num_threads(2)
-        stopped = run_job(job, shapes, tmp_path / "stopped")
+        stopped = train_job(job, small_shapes, tmp_path / "stopped")
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
     assert (alone.folder / "predictions.npz").read_bytes() == (stopped.folder / "predictions.npz").read_bytes()
 
 
-def test_the_last_short_batch_is_dropped_and_every_test_example_counted(shapes, tmp_path):
+def test_the_last_short_batch_is_dropped_and_every_test_example_counted(small_shapes, tmp_path):
     seen = []
-    run = run_job(job_for(shapes, overrides=["train.batch_size=50"]), shapes, tmp_path, lambda d, _: seen.append(d))
+    run = train_job(plan_job(small_shapes, "train.batch_size=50"), small_shapes, tmp_path, lambda d, _: seen.append(d))
     assert len(seen) == 2 * 4  # 240 examples: four whole batches an epoch
     assert len(predictions_of(run)[1]) == 96
 
 
-def test_id_depends_on_exactly_the_settings_that_change_the_result(shapes, tmp_path):
-    base = job_for(shapes).id
-    assert job_for(shapes).id == base
+def test_id_depends_on_exactly_the_settings_that_change_the_result(small_shapes, tmp_path):
+    base = plan_job(small_shapes).id
+    assert plan_job(small_shapes).id == base
     changes = [
         ["train.epochs=3"], ["augment.flip=true"], ["train.lr.type-I.backbone=0.5"], ["model.backbone=wrn10-1"],
         ["distance=depth"],
     ]  # fmt: skip
-    ids = {job_for(shapes, overrides=change).id for change in changes}
-    ids |= {job_for(shapes, "ce", "type-II").id, job_for(shapes, "flamingo").id}
+    ids = {plan_job(small_shapes, *change).id for change in changes}
+    ids |= {plan_job(small_shapes, kind="type-II").id, plan_job(small_shapes, method="flamingo").id}
     assert len(ids) == 7 and base not in ids
     same = [["title=other"], ["train.lr.type-II.backbone=0.5"], ["methods.haframe.gamma=1"], ["seeds=4"]]
-    assert {job_for(shapes, overrides=change).id for change in same} == {base}
-    copied = type(shapes)(shutil.copytree(shapes.folder, tmp_path / "copy"), shapes.meta)
-    assert job_for(copied).id == base
+    assert {plan_job(small_shapes, *change).id for change in same} == {base}
+    copied = type(small_shapes)(shutil.copytree(small_shapes.folder, tmp_path / "copy"), small_shapes.meta)
+    assert plan_job(copied).id == base
 
 
-def test_id_is_the_digest_of_the_canonical_json(shapes):
-    spec = job_for(shapes).spec
+def test_id_is_the_digest_of_the_canonical_json(small_shapes):
+    spec = plan_job(small_shapes).spec
     assert isinstance(spec.dataset, DatasetSpec)
     text = json.dumps(spec.content(), sort_keys=True, separators=(",", ":"))
     assert spec.id == hashlib.sha256(text.encode()).hexdigest()
