@@ -89,7 +89,7 @@ class Board(BoardData):
             ids: only these runs, and no scored rows; by default all that have the settings of the last comparison.
             protocol: only runs under it; None takes that of the last comparison.
             scored: whether with the scored rows.
-            request: the beginning of the id of a comparison whose settings are meant in place of the last one's.
+            request: the beginning of a comparison's id, to use its settings in place of the last one's.
 
         Raises:
             NoRunsError: no runs of the dataset under the protocol, or no such dataset.
@@ -224,7 +224,7 @@ class Board(BoardData):
         return pd.DataFrame(lines, columns=columns).replace({None: math.nan}).infer_objects()
 
     def compare(self, reference: str, *rows: str) -> Differences:
-        """Return how far rows are from a reference in every column, paired by seed; as `hierbench compare`.
+        """Return the differences of rows from a reference in every column, paired by seed; as `hierbench compare`.
 
         Args:
             reference: METHOD:TYPE, or METHOD, whose row of the same type each row is compared with.
@@ -270,7 +270,7 @@ def planned_seeds(dataset: str, protocol: str) -> int | None:
 
 
 def _remark_on_few_seeds(rows: Sequence[Row]) -> list[str]:
-    """Return the remark on a table whose rows have at most two seeds, [] for another."""
+    """Return the remark on a table with at most two seeds, else []."""
     two = "two seeds say little: a 95% interval of two values is 12.7 standard errors to each side"
     remark = {1: "no intervals (one seed)", 2: two}.get(max((row.n for row in rows), default=0))
     return [remark] if remark else []

@@ -66,7 +66,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
 
 
 def _without(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:
-    """Return a row without its damaged runs, `runs` being those that it counts, and with the seeds that it lacks."""
+    """Return a row of `runs`, without its damaged ones, and with the seeds that it now lacks."""
     kept = [place for place, run in enumerate(runs) if run.id not in damaged]
     if len(kept) == len(runs):
         return row
@@ -87,7 +87,7 @@ def claimed_metrics(names: Sequence[str], runs: Sequence[Record]) -> list[str]:
 
 
 def counted_runs(row: Row, records: Records) -> list[Record]:
-    """Return the runs behind a row's values, in their order: those that are finished and were not rejected."""
+    """Return the runs behind a row's values, in their order: finished and not rejected."""
     runs = [run for run in map(records.get, row.runs) if run is not None and run.done]
     return runs if row.scored else [run for run in runs if run.job.seed in row.seeds]
 
@@ -99,7 +99,7 @@ def measure(
     data_dir: Path,
     damaged: dict[str, str] | None = None,
 ) -> dict[str, Values]:
-    """Return {id: {metric: value}} of finished runs, without those that would have to be computed from no predictions.
+    """Return {id: {metric: value}} of finished runs; values that need missing predictions are left out.
 
     Values are kept in the user's cache, and the next table only reads them. Errors are those of `with_columns`;
     {id: error} of runs whose predictions are damaged goes to `damaged`; without it, such a run is an error too.

@@ -39,7 +39,7 @@ _X, _W = np.polynomial.legendre.leggauss(NODES)
 
 @dataclass(frozen=True)
 class Design:
-    """Looks after every seed from `start` to `most`; rows differ at a look whose p is below `nominal`."""
+    """Looks after every seed from `start` to `most`; rows differ at a look with p below `nominal`."""
 
     start: int
     most: int
@@ -90,7 +90,7 @@ def crossing_probability(start: int, most: int, nominal: float) -> float:
 
 
 def _limit(n: int, nominal: float) -> float:
-    """Return the |u| of n differences whose p is the nominal level."""
+    """Return the |u| of n differences at which p is the nominal level."""
     t = t_quantile(n - 1, 1 - nominal)
     return math.sqrt(n * t * t / (n - 1 + t * t))
 
@@ -130,7 +130,7 @@ def look_at(differences: NDArray[np.float64], nominal: float) -> Look:
 
 
 def adjusted_p(design: Design, looks: Sequence[Look]) -> float:
-    """Return the smallest level at which the design with these looks separates the rows at one of those made.
+    """Return the smallest level at which the design with these looks separates the rows at one of the looks made.
 
     Below `LEVEL` exactly if one of them has a p below the nominal level: the repeated p-value of Jennison & Turnbull.
     """

@@ -73,7 +73,7 @@ def is_published(folder: Path, dataset: str) -> bool:
 
 
 def requested_records(root: Path, ids: Collection[str], hint: str) -> Records:
-    """Return the runs that a command asked for and those that they re-rank, and name those that do not count.
+    """Return the runs that a command asked for and their bases; runs that do not count are named.
 
     Args:
         root: a runs folder.

@@ -108,7 +108,7 @@ def printed_tests(board: Board) -> dict[tuple[int, str], Difference]:
 
 
 def verdict_on(claim: Claim, seen: TableSummary, column: Column) -> str:
-    """Return whether a claim holds in a table, with the difference that says so; "-" where it has not the rows."""
+    """Return whether a claim holds in a table, with the difference behind it; "-" where rows are missing."""
     if claim.row not in seen.rows or claim.metric not in seen.rows[claim.row].metrics:
         return "-"
     if claim.is_ == "best":

@@ -157,9 +157,9 @@ def baseline_tests(
     """Return {(`id` of a row, metric): its difference from cross-entropy of its type}, the tests of a table.
 
     They are of each ranked row in all columns, by the table's seeds, with Holm's correction over all of them: a table
-    of equal methods shows any difference at all with a probability of at most 5%. There is no test of one seed, and
-    none in a type with no row of cross-entropy, or with several. A row's further seeds do not count: adding seeds
-    while looking at the arrows would find a difference sooner or later.
+    of equal methods shows any difference at all with a probability of at most 5%. One seed is not tested, nor is a type
+    with no row of cross-entropy, or with several. A row's further seeds do not count: adding seeds while looking at the
+    arrows would find a difference sooner or later.
 
     Args:
         rows: of a board.
@@ -211,7 +211,7 @@ def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()
 
 
 def named_rows(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows that METHOD or METHOD:TYPE stands for; a UserError if there are none."""
+    """Return the rows that METHOD or METHOD:TYPE stands for; a UserError if there is no such row."""
     method, _, feature_type = name.partition(":")
     matches = [row for row in rows if row.method == method and feature_type in ("", row.type)]
     if not matches:

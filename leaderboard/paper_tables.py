@@ -17,7 +17,7 @@ PAPER_DDOF = 0  # of the standard deviations in its intervals: docs/protocols.md
 
 
 def paper_datasets() -> list[str]:
-    """Return the datasets whose published table is shipped."""
+    """Return the datasets with a shipped published table."""
     files = (resources.files("hierbench.leaderboard") / "paper").iterdir()
     return sorted(
         {file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv")} - {"ablation", "others"}

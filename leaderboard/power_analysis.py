@@ -60,7 +60,7 @@ class Plan:
     """The seeds that two rows need.
 
     Attributes:
-        effect: that they shall find.
+        effect: to be found.
         seeds: of each row, None for more than 1,000.
         between: the seeds if the difference is at the ends of its 95% interval, fewer first; None if it was assumed.
         row, reference: None for an effect that was assumed as a whole.
@@ -76,7 +76,7 @@ class Plan:
 
 
 def compute_power(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) -> NDArray[np.float64]:
-    """Return the chance of p < level in a two-sided t-test with so many seeds of each row.
+    """Return the chance of p < level in a two-sided t-test with a number of seeds of each row.
 
     1 - F(t) + F(-t), where F is the noncentral t distribution of noncentrality difference / error, t the quantile of
     1 - level / 2, error^2 = sum(s^2) / n, and the degrees of freedom are n - 1, or for two rows those of Welch &

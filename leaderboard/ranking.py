@@ -52,8 +52,8 @@ def mark_rows(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]
 def table_seeds(seeds_by_row: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:
     """Return the seeds that a row needs to be ranked: those of the most complete row that are below `planned`.
 
-    Seeds from `planned` on do not count, so that further seeds of some rows exclude no other row. If several
-    rows are most complete with different seeds, those that most of them have are taken.
+    Seeds from `planned` on do not count, so that further seeds of some rows exclude no other row. If several rows are
+    most complete with different seeds, the seeds that most of them have are taken.
 
     Args:
         seeds_by_row: the seeds of each row's finished runs.

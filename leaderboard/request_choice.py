@@ -49,7 +49,7 @@ def choose(
 ) -> tuple[list[Record], Record, str]:
     """Return the runs of a table: all that are comparable with the last one that a comparison asked for and has ended.
 
-    Runs that no comparison names come before all others, and make a request of their own for each of their settings.
+    Runs that no comparison names come first, as if each of their settings had been a request.
 
     Args:
         records: of one dataset; one or more.
@@ -57,8 +57,8 @@ def choose(
         wanted_id: the beginning of a request's id, which counts as the last one; None for the last.
 
     Returns:
-        The runs in request order, the one whose settings the table has, and a line on runs that are left out, "" if
-        nothing is.
+        The runs in request order, the run that sets the table's settings, and a line on runs that are left out, else
+        "".
 
     Raises:
         UserError: there is no such request, or several.
@@ -80,12 +80,12 @@ def choose(
 
 
 def newest_finished(records: Sequence[Record]) -> Record:
-    """Return the last that is finished, or the last."""
+    """Return the last finished run, else the last run."""
     return next((record for record in reversed(records) if record.done), records[-1])
 
 
 def comparable(records: Sequence[Record], newest: Record, *, with_bases: bool = True) -> list[Record]:
-    """Return those that may be ranked with the newest; `with_bases` drops re-ranked ones that lack a base.
+    """Return the runs that may be ranked with the newest; `with_bases` drops re-ranked runs that lack a base.
 
     Code may differ between methods, learning rates between the types of a method; within one, the last counts.
     Re-ranked runs have the learning rates of their first base.

@@ -17,7 +17,7 @@ def check_rows(records: Iterable[Record], all_records: Records, ablated: Contain
     """Return the findings of the rows that runs make; unfinished and rejected ones count as seeds of theirs.
 
     `all_records` are all runs of their folder, which say how these were tuned. Rows of the ids `ablated` are compared
-    among themselves; in a received folder there are none, as its requests would say which.
+    among themselves; in a received folder there are none: its requests would name them.
     """
     rows = runs_by_row(record for record in records if record.spec is not None and record.spec.split == "test")
     findings = [_check_row(row, all_records) for row in rows]

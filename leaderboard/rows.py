@@ -31,7 +31,7 @@ def count_states(rows: Sequence[Row], records: Records) -> str:
 
 
 def summarise_metrics(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Cell]:
-    """Return the cells of a row from the metrics of its runs, of those metrics that all have."""
+    """Return the cells of a row, one per metric that all of its runs have."""
     names = [metric for metric in METRICS if all(metric in result for result in results)]
     values = {name: [math.nan if (value := r[name]) is None else float(value) for r in results] for name in names}
     return {name: summarise(of_metric, ddof) for name, of_metric in values.items()}
@@ -46,7 +46,7 @@ def groups(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[
 
 
 def runs_by_row(records: Iterable[Record]) -> list[list[Record]]:
-    """Return the runs of each row together: those whose specs differ only in the seed."""
+    """Return the runs of each row together: runs that differ only in the seed."""
     return groups(records, lambda record: record.row)
 
 

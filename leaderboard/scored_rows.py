@@ -14,7 +14,7 @@ TYPE = "scored"  # in the column of types: the model is not known
 
 
 def scored_records(records: Records) -> list[tuple[Scored, Record]]:
-    """Return each scored spec with its record, of those that are whole."""
+    """Return each scored spec with its record, damaged ones left out."""
     return [(record.scored, record) for record in records if record.scored is not None and record.done]
 
 
@@ -29,7 +29,7 @@ def scored_rows(dataset: str, records: Records, runs: Spec | None) -> tuple[list
 
     Args:
         dataset: its name.
-        records: those that are rejected make no row.
+        records: rejected ones make no row.
         runs: the spec that the table's runs share; None without runs, so that the last scored row decides.
     """
     of_dataset = [pair for pair in scored_records(records) if pair[0].dataset.name == dataset]

@@ -61,7 +61,7 @@ class CitedRow:
     Attributes:
         type: the network that the source names.
         method, title: as in a `Row`.
-        metrics: those that are printed.
+        metrics: the printed ones.
         source, where, setting: citation, place in it, and how was trained.
         sample: the runs that the numbers average.
     """
@@ -82,8 +82,7 @@ class CitedRow:
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that may be ranked: of runs, or without runs scored ones.
 
-    Those that lack seeds are left out, those that verification rejects as rows, and those with a run whose metrics
-    nothing here follows from.
+    Left out are rows that lack seeds, rows that verification rejects, and rows with a claimed run.
     """
     of_runs = [row for row in rows if not row.scored]
     return [row for row in of_runs or rows if not row.lacking and row.is_ranked]
@@ -105,7 +104,7 @@ def pareto_front(rows: Sequence[Row]) -> list[Row]:
 
 
 def on_ranked(rows: Sequence[Row], mark: Callable[[list[Row]], Sequence[Row]]) -> tuple[Row, ...]:
-    """Return the rows with those that may be ranked as `mark` returns them."""
+    """Return the rows; the ranked ones as `mark` returns them."""
     ranked = ranked_rows(rows)
     mark_by_row = {id(row): row_mark for row, row_mark in zip(ranked, mark(ranked), strict=True)}
     return tuple(mark_by_row.get(id(row), row) for row in rows)

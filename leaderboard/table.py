@@ -14,7 +14,7 @@ class Text:
         text: shown verbatim; formats escape it.
         small: a remark in smaller type, or in brackets.
         link: address that a page links the text to, or "".
-        star: whether the row is marked with a star, whose meaning is `Table.star`.
+        star: whether the row is marked with a star, explained by `Table.star`.
     """
 
     text: str
@@ -46,8 +46,8 @@ class Interval:
         digits: after the decimal point, of both.
         ci_digits: of the half-width, where it is printed with others: the paper's.
         signed: whether a positive mean is printed with its sign, as of a difference.
-        strong: whether it is printed bold, whose meaning is `Table.bold`.
-        underlined: whether it is underlined, whose meaning is `Table.underline`.
+        strong: whether it is printed bold, explained by `Table.bold`.
+        underlined: whether it is underlined, explained by `Table.underline`.
         versus: "better" or "worse" if it differs significantly from the reference of `Table.arrows`, shown as an arrow.
         small: a remark in smaller type.
         bounds: of the interval, where it is not one around the mean: those of one scored file.

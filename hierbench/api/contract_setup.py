@@ -35,7 +35,7 @@ PROGRESS = (0.0, 0.5, 1.0)  # a term may be off at the start or at the end of th
 
 @dataclass(frozen=True)
 class Check:
-    """A check of the classes of a kind; one of a hook is for those that define this attribute."""
+    """A check of trained or re-ranking methods; the check of a hook runs only on classes that define its attribute."""
 
     name: str
     kind: AnyMethod

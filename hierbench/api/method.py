@@ -141,7 +141,7 @@ def trainable_groups(method: Method) -> dict[str, list[nn.Parameter]]:
 
     Raises:
         UserError: a group has the name of another part of the model, shares a parameter with another group, or holds
-            what is not a parameter of the method.
+            something that is not a parameter of the method.
     """
     group_by_name: Any = method.parameter_groups()
     if not isinstance(group_by_name, dict):
@@ -207,7 +207,7 @@ class PostHoc(Declared):
     Attributes:
         base: the name of the method whose predictions are re-ranked, or the names of several.
         needs_validation: whether `fit` is called before `rescore`, with the bases' probabilities on the validation
-            split. These are computed from the bases' checkpoints, so a base that re-ranks itself has none.
+            split. These are computed from the bases' checkpoints, so a base that is itself re-ranked is refused.
     """
 
     base: ClassVar[str | tuple[str, ...]] = "ce"

@@ -22,7 +22,7 @@ def compare(
     place: Place,
     metrics: MetricsOption = None,
 ) -> Table:
-    """Print how far rows are from a reference, paired by seed."""
+    """Print the differences of rows from a reference, paired by seed."""
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.leaderboard.open_board import open_board
 

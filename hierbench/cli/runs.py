@@ -20,7 +20,7 @@ def runs(
 ) -> Table:
     """List the runs of a folder, with their states and results.
 
-    Those that were asked for last are below the others. Request is the last one that names a run, for --request.
+    The newest request is at the bottom. Request is the last request that names a run, for --request.
     """
     from hierbench.config.recipe import dataset_name
     from hierbench.runs.record import differing_params

@@ -1,4 +1,4 @@
-"""Learning rates of one type of model, and those that a method has of its own."""
+"""Learning rates of one type of model, and a method's own rates."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any

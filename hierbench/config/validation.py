@@ -31,7 +31,7 @@ def validated(model: type[Model], content: dict[str, Any], where: str) -> Model:
 
 
 def _bool_as_number(value: Any, read: Any, key: str = "") -> str:
-    """Return `KEY = true` of the first truth value that pydantic has read as 1 or 0, "" if there is none."""
+    """Return `KEY = true` of the first truth value that pydantic has read as 1 or 0, else ""."""
     if isinstance(value, bool) and isinstance(read, int | float) and not isinstance(read, bool):
         return f"{key} = {str(value).lower()}"
     pairs: list[tuple[str, Any, Any]] = []

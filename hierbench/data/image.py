@@ -118,8 +118,8 @@ def _plain_jpeg(content: bytes) -> Images | None:
 def stretched(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     """Return pixels [3, H', W'], uint8, at another size (H, W): bilinear interpolation with antialiasing.
 
-    Decoders give pixels row by row with the three colours side by side. As a batch of one, whose stride PyTorch reads
-    as another layout unless it is that of a whole image, they would be copied into planes first.
+    Decoders give pixels row by row with the three colours side by side. The stride of a batch of one is ambiguous:
+    unless it is that of a whole image, PyTorch assumes another layout and copies the pixels into planes first.
     """
     import torch.nn.functional as F
 

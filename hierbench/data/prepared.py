@@ -92,7 +92,7 @@ class Prepared:
         """Return the file names of a split's examples, or None if the dataset was prepared without names.
 
         Raises:
-            UserError: they are not those that were prepared.
+            UserError: they differ from the prepared ones.
         """
         recorded = ids.get(split) if isinstance(ids := self.meta.get("ids"), dict) else None
         if recorded is None:

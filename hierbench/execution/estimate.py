@@ -32,7 +32,7 @@ PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines
 BUDGET = 0.3  # seconds that one timed step may take
 ROUNDS = 3
 PROBE = 2  # images of a first forward pass, which tells how many are timed
-LONGEST = 0.5  # seconds of those, at the speed of the first
+LONGEST = 0.5  # seconds of the timed pass, at the speed of the first
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Queue:
     def take(self, running: set[str]) -> Job | None:
         """Remove and return the first job that can start.
 
-        A job one of whose bases failed, that another process finished or that is over leaves the queue here.
+        A job leaves the queue here if one of its bases failed, if another process finished it, or if it is over.
         """
         unfinished = running | {job.id for job in self.waiting}
         for job in list(self.waiting):

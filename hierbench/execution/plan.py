@@ -75,7 +75,7 @@ def check_section(recipe: Recipe, method: LoadedMethod) -> None:
 
 
 def with_bases(methods: Sequence[LoadedMethod]) -> dict[str, LoadedMethod]:
-    """Return {name: method} of these methods and of those whose predictions they re-rank."""
+    """Return {name: method} of these methods and of their bases."""
     method_by_name, open_ends = {method.name: method for method in methods}, list(methods)
     while open_ends:
         method = open_ends.pop()
@@ -139,7 +139,7 @@ def make_plan(
 
 
 def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
-    """Return the recipe with some of a method's hyperparameters changed, and learning rates where "lr.NAME" says so.
+    """Return the recipe with some of a method's hyperparameters changed; "lr.NAME" changes a learning rate.
 
     Raises:
         UserError: a learning rate is unknown or not positive.

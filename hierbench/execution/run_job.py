@@ -122,7 +122,7 @@ def execute_when_free(job: Job, setting: Setting, report: Report, note: Note = s
 
 
 def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> Outcome:
-    """Run a job whose lock this process has."""
+    """Run a job; this process holds its lock."""
     run = replace(setting.store.run(job.id), guard=lock.check)
     checkpoint = run.folder / "checkpoint.pt"
     since = time.monotonic()  # the wall clock may be adjusted
@@ -201,7 +201,7 @@ def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Ca
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Outside the handler, whose traceback keeps the tensors alive.
+    # Outside the handler: its traceback keeps the tensors alive.
     raise OutOfMemoryError(what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices))
 
 
@@ -222,7 +222,7 @@ def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str
     used, prepared = predictions_of_bases(job.spec, setting.store), open_data(job, setting)
     bases = [read_record(setting.store.run(base).folder) for base in job.spec.bases]
     if job.spec.model.frozen and issubclass(job.method.cls, PostHoc) and job.method.cls.needs_validation:
-        cached_features(job, prepared, setting, note)  # those that its bases were trained on
+        cached_features(job, prepared, setting, note)  # the data that its bases were trained on
     # A cluster's GPUs are not those of the machine that re-ranks.
     gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
     device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"

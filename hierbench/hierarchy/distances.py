@@ -21,7 +21,7 @@ def distance_matrix(
 ) -> NDArray[np.int16]:
     """Return [K, K] int16: for two classes the value of their lowest common ancestor, `height` for the root.
 
-    An inner node's row says how far each class is from the classes below the node. A child's row is its parent's but
+    An inner node's row is the distance of each class from the classes below the node. A child's row is its parent's but
     for the classes below the child, whose entry is the child's own value: O(K^2 + N K) operations for N inner nodes.
 
     Args:

@@ -232,7 +232,7 @@ def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int
 
 @_described("hops@k")
 def hops_score(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int | None = None, labels: Labels = None) -> float:
-    """Return HOPS, how far the ranking orders the classes by their distance from the target; 1 is best.
+    """Return HOPS, the agreement of the ranking with the order of the classes' distances from the target; 1 is best.
 
     Arguments and errors as in `hierdist_at_k_loss`; without k, all classes. See `hierbench.metrics.hops`.
 

@@ -1,4 +1,4 @@
-"""Every metric, said once: name, title, direction, unit, formula, source, and how it is computed.
+"""Every metric, defined once: name, title, direction, unit, formula, source, and how it is computed.
 
 The functions of `hierbench.metrics.functions`, `HierarchicalMetric` and the columns of tables follow from it.
 """

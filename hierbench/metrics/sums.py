@@ -161,7 +161,7 @@ def evaluate(
 
 
 def _given(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
-    """Return scores [N, K] and targets [N] as tensors; the columns of a data frame are those that it names."""
+    """Return scores [N, K] and targets [N] as tensors; a data frame's columns are matched by their names."""
     if names := named_columns(scores):
         scores = in_order_of_tree(np.asarray(scores), names, hierarchy, "scores")
     return as_tensor(scores, "scores must be real numbers [N, K]"), as_tensor(targets, "targets must be integers [N]")

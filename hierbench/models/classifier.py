@@ -19,7 +19,7 @@ from hierbench.models.weights import loaded_backbone
 
 # Compiling takes about a minute, and saves a part of each step: it pays in a long training, or in steps that are long.
 FEW_STEPS, LARGE = 3000, 10_000_000  # steps of a training; parameters of a network
-_compiled: dict[str, object] = {}  # the network whose graphs this process has
+_compiled: dict[str, object] = {}  # the network of this process's compiled graphs
 
 
 class Classifier(nn.Module):

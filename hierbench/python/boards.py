@@ -32,7 +32,7 @@ def board(
         protocol: of the runs, "paper" or "authors"; by default that of the last comparison.
         metrics: columns, as "hf_macro,ece" or ["hf_macro", "ece"]; with + before each they are added to the paper's.
         source: "runs", or "paper" for the table printed in Liang & Davis (ICCV 2023) and the numbers of other authors.
-        request: the beginning of the id of a comparison, whose settings are shown in place of the last one's.
+        request: the beginning of a comparison's id, to show its settings in place of the last one's.
 
     Raises:
         UserError: a ValueError: no runs of the dataset, an unknown name, source, protocol or metric.

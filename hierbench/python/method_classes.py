@@ -67,7 +67,7 @@ def _parts(item: Any) -> tuple[AnyMethod, dict[str, Any]]:
 
 
 def _plain(cls: AnyMethod, params: Any, names: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
-    """Return hyperparameters as JSON; those that are None by default and now need not, and cannot, be set."""
+    """Return hyperparameters as JSON, without those that are None and None by default: TOML has no None."""
     fields, values = cls.Params.model_fields, params.model_dump(mode="json")
     return {name: values[name] for name in names if not (values[name] is None and fields[name].default is None)}
 

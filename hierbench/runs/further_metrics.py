@@ -20,7 +20,7 @@ from hierbench.runs.record import Record, Records, is_number
 from hierbench.utils.files import read_json_object, write_json
 
 FILE = "further-metrics.json"
-SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages whose code computes the values, and `evidence`
+SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages that compute the values, and `evidence`
 Values = dict[str, float]  # NaN where a metric is undefined
 
 
@@ -35,7 +35,7 @@ def cache_folder() -> Path | None:
 
 
 def first_base(record: Record, records: Records) -> Record | None:
-    """Return the run whose confidence a post-hoc run has: that of its first base; None for a trained one."""
+    """Return the run that provides the confidence of a post-hoc run: that of its first base; None for a trained one."""
     return records[record.bases[0]] if record.bases else None
 
 

@@ -3,8 +3,8 @@
 `MLFLOW_EXPERIMENT_NAME` names another experiment.
 
 The runs on disk are the source of truth. If MLflow does not answer, there is one warning, and the next command writes
-missing runs: `mirrored.jsonl` in the runs folder lists the jobs that MLflow has, as asking it would take seconds. A
-job is found in MLflow by a tag with its id, so none is written twice, even after its folder was moved. Every run also
+missing runs: `mirrored.jsonl` in the runs folder lists the jobs that MLflow has, as asking it would take seconds. A job
+is found in MLflow by a tag with its id, so it is not written twice, even after its folder was moved. Every run also
 has a tag with the process that writes it: if that process was killed, the next that writes ends its parent run and
 deletes its incomplete child. Processes that share a runs folder write one after the other.
 """

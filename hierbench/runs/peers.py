@@ -1,4 +1,4 @@
-"""Jobs of a plan that other processes are running: which, by whom, and how far they are."""
+"""Jobs of a plan that other processes are running: which jobs, by which process, and their progress."""
 
 from collections.abc import Callable, Iterable
 

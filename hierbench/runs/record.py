@@ -37,7 +37,7 @@ class Record:
 
     Attributes:
         folder: that it was read from.
-        state: how far its numbers are to be trusted.
+        state: how much its numbers can be trusted.
         spec: of a job; None for scored predictions, and where it cannot be read.
         scored: of predictions made elsewhere.
         row: the common part of the specs of its row, as JSON; "" without a spec.
@@ -299,7 +299,7 @@ class Records:
     def ablated(self) -> frozenset[str]:
         """The ids of variants of an ablation: whole rows beside another one of the same method, type and settings.
 
-        A request that says so of others, of a seed or of a method, leaves nothing out.
+        An ablation's request leaves out nothing else: neither a seed of a row nor a whole method.
         """
         if not (named := only_ablated(self.requests)):
             return frozenset()
@@ -319,11 +319,11 @@ class Records:
         return read_budgets(self.requests)
 
     def tuning_budget(self, record: Record) -> dict[str, Any] | None:
-        """Return the search that chose the hyperparameters of a run, or None if none is recorded."""
+        """Return the search that chose the hyperparameters of a run, None if no search is recorded."""
         return find_budget(record.id, record.job, self._budgets)
 
     def with_bases(self, ids: Iterable[str]) -> list[str]:
-        """Return the ids of runs, and of those that they re-rank, at any remove."""
+        """Return the ids of runs, of their bases, and of their bases' bases."""
         ids_in_order, pending = dict[str, None](), list(ids)
         while pending:
             if (run_id := pending.pop(0)) not in ids_in_order:

@@ -2,7 +2,7 @@
 
 No other package opens a file of a finished run. What is wrong with a folder becomes a finding of its record, never an
 exception: any file in it may be missing, damaged or made up. Nothing is computed from predictions here, so that
-PyTorch is not needed: `hierbench.sharing.verification.inspection` does that, for what is not the user's own.
+PyTorch is not needed: `hierbench.sharing.verification.inspection` does that for received folders.
 """
 
 import gc
@@ -45,7 +45,7 @@ def read_records(
 
     Args:
         root: the folder; symbolic links in it are findings, and not followed.
-        ids: only these, and those that they re-rank.
+        ids: only these runs and their bases.
         dataset: only its runs; folders that name no dataset are left out too.
         received: read predictions, too, to compare their digest; of own runs, their size tells.
     """
@@ -280,7 +280,7 @@ def _is_metric(entry: tuple[str, Any]) -> bool:
 
 
 def _has_evidence(record: Record) -> bool:
-    """Whether its metrics follow from predictions in the folder; tuning runs, which no table shows, have none."""
+    """Whether its metrics follow from predictions in the folder; tuning runs store no predictions."""
     if record.spec is not None and record.spec.split != "test":
         return True
     return any(_is_file(record.folder / name) for name in (PREDICTIONS, COMPACT))

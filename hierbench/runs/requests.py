@@ -8,7 +8,7 @@ are short: `{"request", "time"}` where the same was asked again, which makes it 
 and so is an invalid one; one whose id is not the digest of its content is ignored with a note.
 
 The id is a digest of the content, so that it is the same in every copy of the folder; a published request has an id of
-its own. Options are closed: those that change the jobs, and no others. Folders, devices, processes and tracking are not
+its own. Options are closed: only those that change the jobs. Folders, devices, processes and tracking are not
 part of a request, and of a path to a user's file only the file's name is kept: with that file the request can be made
 again. Tuned hyperparameters are among the options with their values.
 """
@@ -77,7 +77,7 @@ class Request(_Line):
         kind: of the command. The table of a dataset shows the runs of comparisons.
         dataset: its name.
         options: of the command.
-        ids: of the jobs, in the order of the plan; of an ablation, those that are no row of a comparison.
+        ids: of the jobs, in the order of the plan; of an ablation, only the variants that a comparison does not have.
         budget: {METHOD:TYPE: `Budget`} of tuned rows, and of a search itself.
     """
 
@@ -105,7 +105,7 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
         limit: of the file's bytes.
 
     Raises:
-        UserError: the file is there and cannot be read, and there are no `notes` to say so.
+        UserError: the file is there and cannot be read, and `notes` is None.
     """
     lines_by_id: dict[str, list[_Line]] = {}
     forged = 0
@@ -170,7 +170,7 @@ def extend_request(
 
 
 def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str], *, later: bool = False) -> None:
-    """Add the requests of another folder that name published runs, as asked after those that are there.
+    """Add the requests of another folder that name published runs, as the newest.
 
     One that asked the same for no other runs is replaced. What is published has no paths and no ids of other runs. Runs
     of a `later` part of a publication that no request names get one without options, in the order of `ids`, as they
@@ -221,7 +221,7 @@ def _write(root: Path, requests: Iterable[Request]) -> None:
 
 
 def request_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
-    """Return the options of a command that change its jobs; `more` are those that only this command has."""
+    """Return the options of a command that change its jobs; `more` holds the options of this command alone."""
     content = {name: getattr(options, name) for name in ASKED} | {"seeds": seeds, "dataset": options.dataset} | more
     content["methods"] = ",".join(
         Path(method).name if is_path(method) else method.strip() for method in options.methods.split(",")
@@ -268,7 +268,7 @@ def read_budgets(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any
 
 
 def find_budget(run_id: str, spec: Spec, budgets: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any] | None:
-    """Return the search that chose the hyperparameters of a run, or None if none is recorded."""
+    """Return the search that chose the hyperparameters of a run, None if no search is recorded."""
     row = f"{spec.method.name}:{spec.type}"
     content = next((budget[row] for budget in reversed(budgets.get(run_id, [])) if row in budget), None)
     try:

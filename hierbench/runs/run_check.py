@@ -39,7 +39,7 @@ class RunCheck:
     Attributes:
         record: with the findings so far.
         facts: of its predictions, where these were read.
-        targets: SHA-256 of those that its predictions say they are of.
+        targets: SHA-256 of the targets that its predictions name.
         unchecked: metrics beyond the paper's that were kept, and not compared.
     """
 
@@ -66,7 +66,7 @@ class RunCheck:
             self.record = replace(self.record, notes=(*self.record.notes, line))
 
     def confirm(self, state: State) -> None:
-        """Set how far its numbers are to be trusted."""
+        """Set its state."""
         self.record = replace(self.record, state=state)
 
     @property

@@ -24,7 +24,7 @@ from hierbench.utils.errors import UserError
 
 
 class Trees:
-    """The trees of runs' data, each read once: from the prepared data, or those that the project ships."""
+    """The trees of runs' data, each read once: from the prepared data, else from the trees that ship."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir

@@ -1,4 +1,4 @@
-"""How far the numbers of a run are to be trusted: one ordered type, from which marks, legends and ranking follow."""
+"""How much the numbers of a run can be trusted: one ordered type, from which marks, legends and ranking follow."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -9,11 +9,11 @@ class State(StrEnum):
 
     RETRAINED = "retrained"  # trained again here with the same result
     RECOMPUTED = "recomputed"  # metrics computed again here from its predictions
-    RECORDED = "recorded"  # of one's own folder: the files are those that the run wrote
-    CLAIMED = "claimed"  # finished, and nothing here gives its metrics
+    RECORDED = "recorded"  # in one's own folder, with the files as the run wrote them
+    CLAIMED = "claimed"  # finished, without predictions to compute its metrics from
     UNFINISHED = "unfinished"  # planned, running or failed
     DAMAGED = "damaged"  # a file is not the one that the run wrote
-    REJECTED = "rejected"  # something in it cannot be
+    REJECTED = "rejected"  # something in it is impossible or contradicts the rest
 
     @property
     def is_finished(self) -> bool:
@@ -32,7 +32,7 @@ class State(StrEnum):
 
     @property
     def words(self) -> str:
-        """How a legend says it of a number of runs."""
+        """The words of a legend, after the number of runs."""
         return {
             State.RETRAINED: "trained again",
             State.RECOMPUTED: "recomputed from predictions",
@@ -48,5 +48,5 @@ FINISHED = (*RANKED, State.CLAIMED)
 
 
 def weakest(states: Iterable[State]) -> State | None:
-    """Return the weakest of some states, None for []."""
+    """Return the weakest state; None if there is no state."""
     return max(states, key=ORDER.index, default=None)

@@ -41,8 +41,8 @@ class Run:
 
     Files: spec.json, status.json ({"state": planned | running | done | failed, ...}), history.csv, metrics.json,
     predictions.npz (test scores [N, K], float32 or post-hoc float64, targets [N], and level_predictions [N, L] of
-    methods that make them), checkpoint.pt, environment.json. A run is done when its status says so, which is written
-    last and holds the others' digests.
+    methods that make them), checkpoint.pt, environment.json. A run is done when its status is "done"; the status is
+    written last and holds the digests of the other files.
 
     Attributes:
         guard: called before each write; raises if another process has taken over the job.

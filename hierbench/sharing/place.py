@@ -41,7 +41,7 @@ def replaced(folder: Path, dataset: str | None) -> Iterator[Path]:
 
     Args:
         folder: may not exist yet.
-        dataset: whose publication is not taken over, while all other files and folders are; None takes over nothing.
+        dataset: the publication to leave out; all other files and folders are taken over. None takes over nothing.
 
     Raises:
         UserError: the folder cannot be replaced, or another process took over.

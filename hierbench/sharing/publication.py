@@ -140,6 +140,6 @@ def _check_existing(folder: Path, name: str, update: bool) -> bool:
 
 
 def _kept_ids(earlier: Records, new: Part) -> list[str]:
-    """Return the ids of earlier records that stay: all but scored predictions whose name stands for others now."""
+    """Return the ids of earlier records that stay: all but scored predictions that were replaced under their name."""
     named = {record.scored.name for run_id in new.ids if (record := new.records[run_id]).scored is not None}
     return [record.id for record in earlier if record.scored is None or record.scored.name not in named]

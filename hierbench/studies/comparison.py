@@ -162,7 +162,7 @@ def _budgets(plan: Sequence[Job], tuned: Mapping[tuple[str, FeatureType], Tuned]
 def tuned_params(
     session: Session, methods: Sequence[LoadedMethod], file: Path | None
 ) -> dict[tuple[str, FeatureType], Tuned]:
-    """Return the tuned hyperparameters under the recipe's protocol for these methods and those that they re-rank.
+    """Return the tuned hyperparameters under the recipe's protocol for these methods and their bases.
 
     Raises:
         UserError: tuning found nothing, or something that a method does not take.

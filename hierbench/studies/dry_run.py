@@ -177,7 +177,7 @@ def dry_run_table(
 
 
 def commands_table(plan: Sequence[Job], state: Mapping[str, JobState], setting: Setting) -> Table:
-    """Return the jobs with the command of each, those that train first."""
+    """Return the jobs with the command of each, training jobs first."""
     jobs = sorted(plan, key=lambda job: not job.trains)  # stable: otherwise in the order of the plan
     first = plan[0].spec
     content = {

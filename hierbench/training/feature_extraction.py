@@ -51,7 +51,7 @@ def obtain_features(
 
     Args:
         request: which features.
-        weights: the file whose digest `request` has.
+        weights: the file with the digest of `request`.
         device: where the backbone runs: "cpu", "cuda" or "mps". Features are float32 on all of them.
         on_rows: called with the number of vectors that are done.
 
@@ -234,7 +234,7 @@ def _image_size(request: CacheRequest) -> tuple[int, int]:
 
 @contextmanager
 def one_thread_each(num: int = 1) -> Iterator[None]:
-    """Let PyTorch compute with one thread, or so many, in each thread of Python; in full float32 on CUDA as well."""
+    """Let PyTorch use one thread, or the given number, in each thread of Python; in full float32 on CUDA as well."""
     before = torch.get_num_threads()
     torch.set_num_threads(num)
     try:

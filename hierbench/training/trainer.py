@@ -66,8 +66,8 @@ def train(
         run: where the files go.
         device: "cpu", "cuda" or "mps".
         report: called within and after each epoch.
-        weights: the file whose digest is the spec's `weights`.
-        on_epoch: called after each epoch; again for those that were cut off before a checkpoint.
+        weights: the file with the digest of the spec's `weights`.
+        on_epoch: called after each epoch, again for epochs that were cut off before a checkpoint.
         gpus: indices of the CUDA devices to use, () for the first ones.
         num_ranks: processes that train together, one device each; this is one of them, see `hierbench.execution.ranks`.
 
@@ -158,7 +158,7 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
 
 
 def rows_of_every(labels: Tensor, every: int) -> Tensor:
-    """Return the rows of the first of every so many images of each class, labels [N], in ascending order."""
+    """Return the rows of every n-th image of each class, beginning with the first, labels [N], in ascending order."""
     order = labels.argsort(stable=True)
     counts = labels.bincount()
     place = torch.arange(len(labels)) - (counts.cumsum(0) - counts).repeat_interleave(counts)  # within the class

@@ -112,8 +112,8 @@ def make_database(uri: str, make: Callable[[str], object]) -> None:
     """Let a library create a SQLite database under a temporary name, and rename it when complete.
 
     It creates table by table, and a kill in between must not leave half of it. Does nothing if the database exists (an
-    empty file is none), or `uri` is not a SQLite file. Only one process may call it at a time. `make` gets the URI of a
-    new file, creates the tables and leaves no transaction open.
+    empty file does not count), or `uri` is not a SQLite file. Only one process may call it at a time. `make` gets the
+    URI of a new file, creates the tables and leaves no transaction open.
     """
     path = Path(uri.removeprefix(SQLITE))
     if not uri.startswith(SQLITE) or path.name in ("", ":memory:") or is_database(path):

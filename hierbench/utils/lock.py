@@ -64,7 +64,7 @@ class Lock:
         self.release()
 
     def holder(self) -> str | None:
-        """Return who has the lock, None where it can be taken."""
+        """Return the owner of the lock, None if it can be taken."""
         with suppress(OSError):  # taking it will report the error
             if os.path.lexists(self.path) and not self.acquire():
                 return self._name()

@@ -68,7 +68,7 @@ def _head(text: str, number: bool) -> str:
 
 
 def _html_row(line: Line, head: int) -> str:
-    """Return a row whose cell `head` is its heading."""
+    """Return a row with cell `head` as its heading."""
     kind = line.kind or ("on" if line.starred else "")
     tags = f' class="{kind}"' if kind else ""
     cells = "".join(_html_cell(cell, place == head) for place, cell in enumerate(line.cells))

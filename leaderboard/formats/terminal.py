@@ -11,7 +11,7 @@ WIDE = 100  # columns of a terminal from which on there are two blanks between t
 
 
 def render(table: Table) -> str:
-    """Return columns under a line, without a line where nothing is said of them."""
+    """Return columns under a line; a column without a heading gets no line."""
     return tabulate_table(table, PLAIN, "simple" if table.notes else "plain", "* ", "", "")
 
 

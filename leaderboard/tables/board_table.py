@@ -98,7 +98,7 @@ def make_notes(board: BoardData) -> list[str]:
 
 
 def make_cell(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:
-    """Return a row's cell in a column; `printed` for the paper's, whose half-widths have four digits."""
+    """Return a row's cell in a column; `printed` for the paper's cells, with half-widths of four digits."""
     cell = row.metrics.get(column.name, Value(None, None))
     return Interval(
         cell.mean,

@@ -171,7 +171,7 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
 def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) -> Prepared | None:
     """Return a user's prepared dataset if it fits the file; None, with the reason, if it has to be prepared again.
 
-    If images or tree are gone, the prepared data is used, with a line that says so.
+    If images or tree are gone, the prepared data is used, and a line is printed.
 
     Raises:
         UserError: a mistake in the listing; or images or tree are gone, and the prepared form is of another section.

@@ -61,7 +61,7 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None,
                 [str(Number(side.metrics[column.name])) for side in pair.sides],
             )
             for column in PAPER
-            if column.name in pair.sides[0].metrics  # those that the number of classes allows
+            if column.name in pair.sides[0].metrics  # as far as the number of classes allows
         ],
         measure=MEASURES[spec.dataset.distance],
         explained=(EXPLAINED[spec.dataset.distance] + EXTREMES).format(height=pair.hierarchy.height),

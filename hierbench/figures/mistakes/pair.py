@@ -1,4 +1,4 @@
-"""The mistakes of two runs on the same test images: how far off each of them is, and which to show.
+"""The mistakes of two runs on the same test images: the distance of each, and which to show.
 
 Shapes: N evaluated test examples, K classes, L levels, H the tree's height; axis 0 of a pair's arrays is A, then B.
 """

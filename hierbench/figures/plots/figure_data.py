@@ -44,7 +44,7 @@ class FigureRequest:
 
     dataset: str  # "all" or "" where the kind allows it
     data_dir: Path = Path("data")
-    board: Board | None = None  # whose rows are shown; None for the kinds similarity and frame
+    board: Board | None = None  # the board with the rows; None for the kinds similarity and frame
     protocol: Protocol = "paper"  # of the mapping and the frame
     run: str | None = None  # beginning of an id; this and the following select the run of a confusion matrix
     method: str | None = None
@@ -157,6 +157,6 @@ def label_row(row: Row) -> str:
 
 
 def heading(board: Board, dataset: str) -> str:
-    """Return the title of a leaderboard's figure: the dataset, as the user gave it, and whose numbers these are."""
+    """Return the title of a leaderboard's figure: the dataset, as the user gave it, and the source of the numbers."""
     numbers = "published numbers" if board.protocol == "published" else f"protocol {board.protocol}"
     return f"{dataset_title(dataset)}, {numbers}"

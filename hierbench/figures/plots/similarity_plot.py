@@ -39,7 +39,7 @@ def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[SimilarityCurve
 
 
 def trees_to_show(request: FigureRequest) -> tuple[dict[str, Tree], list[str]]:
-    """Return {dataset: tree} from low to high, and the datasets whose tree is not known here."""
+    """Return {dataset: tree} from low to high, and the datasets without a known tree."""
     if request.dataset != "all":
         return {request.dataset: require_tree(request.dataset, request.data_dir)}, []
     trees = {name: find_tree(name, request.data_dir) for name in recipe_names()}

@@ -90,7 +90,7 @@ def describe_output(network: nn.Module) -> Output:
 
 
 def default_weights(name: str) -> Remote | None:
-    """Return the file of the network's default weights, whose name holds the first digits of its digest."""
+    """Return the file of the network's default weights; its name holds the first digits of its digest."""
     if (weights := _default(name)) is None:
         return None
     digest = re.search(r"-([0-9a-f]{8,64})\.pth", weights.url)

@@ -106,7 +106,7 @@ class _Checks:
 def _check_further(
     check: RunCheck, records: Records, tree: Hierarchy, names: Collection[str] | None, ranks: Ranks | None
 ) -> None:
-    """Compute metrics kept with a run again, those that are `names` for or all, and reject the run if one differs.
+    """Compute the metrics kept with a run again, `names` or all, and reject the run if one differs.
 
     Of compact predictions these are the metrics that follow from `ranks`; the others are claimed, as
     `hierbench.leaderboard.extra_columns.claimed_metrics` says.

@@ -81,7 +81,7 @@ def angular_collapse(vectors: Tensor, ideal: Tensor | float, deviation: Deviatio
     Args:
         vectors: [K, D], K >= 2: class means (centred for an ETF, not centred for a HAFrame) or a classifier's rows.
         ideal: [K, K] S, or one cosine for all pairs.
-        deviation: the quantity whose standard deviation is returned.
+        deviation: the quantity to take the standard deviation of.
 
     Returns:
         Both in units of a cosine, 0 at collapse; NaN where a vector is zero and has no angle.
@@ -99,7 +99,7 @@ def angular_collapse(vectors: Tensor, ideal: Tensor | float, deviation: Deviatio
 
 
 def self_duality(weights: Tensor, means: Tensor, form: Form = "norm") -> float:
-    """Return || W / ||W||_F - H / ||H||_F ||_F: how far a classifier is from the class means, up to scale.
+    """Return || W / ||W||_F - H / ||H||_F ||_F: the distance of a classifier from the class means, up to scale.
 
     Args:
         weights: [K, D] W, the classifier's rows; of a classifier with a bias the bias does not count.

@@ -34,7 +34,7 @@ def match_rows(ids: Sequence[str], known_ids: Sequence[str], where: str, subject
         ids: names of a file's rows.
         known_ids: names of the examples.
         where: the file's name, which begins errors.
-        subject: whose examples they are, for errors.
+        subject: the dataset of the examples, for errors.
 
     Raises:
         UserError: a name is there twice, unknown or missing.

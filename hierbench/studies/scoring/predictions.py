@@ -127,7 +127,7 @@ def _one_line(path: Path, name: str) -> Iterator[None]:
 
 
 def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
-    """Return the content of a file; the names of arrays are ours, or those that Hugging Face's `predict` gives."""
+    """Return the content of a file; arrays have our names or those of Hugging Face's `predict`."""
     kind = path.suffix.lower()
     if kind in TABLES:
         from hierbench.studies.scoring.table_files import read_table  # with pandas, which arrays do without

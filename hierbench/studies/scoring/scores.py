@@ -41,7 +41,7 @@ class Result:
         metrics: those of `evaluate` that its number of ranked classes allows.
         intervals: {metric: (low, high)}, 95% bootstrap over examples; empty without resamples.
         mistakes: at each distance, 0 to the height.
-        num_ties: examples whose largest score several classes have.
+        num_ties: examples with several classes of the largest score.
     """
 
     where: str

@@ -72,7 +72,7 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
 
 
 def _named_as_classes(columns: Sequence[str], tree: Hierarchy, where: str) -> bool:
-    """Whether columns are named as the classes; a UserError if a class has none, or one that differs in case."""
+    """Whether columns are named as the classes; a UserError if a class has no column, or one that differs in case."""
     folded = {name.casefold() for name in tree.classes}
     named = [name for name in columns if name.casefold() in folded]
     if len(named) < 2 or 2 * len(named) < tree.num_classes:

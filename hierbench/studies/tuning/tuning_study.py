@@ -75,7 +75,7 @@ class Tuning(Study):
             self.trials = self.trials or session.recipe.tune.trials
         with redirect_stdout(stderr):
             methods, num_broken = find_methods(names)
-            bases = with_bases(methods)  # those that are only bases are not named by users
+            bases = with_bases(methods)  # methods that are only bases are not named by users
         self.failed = num_broken > 0
         chosen_names = {method.name for method in methods}
         methods += [base for name, base in bases.items() if name not in chosen_names and HIDDEN.fullmatch(name)]
