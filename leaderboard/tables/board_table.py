@@ -18,12 +18,12 @@ STAR = "competitive: mistake severity at most 0.05 above the smallest"
 SEED_KEYS = ["type", "method", "title", "metric", "seed", "value"]  # of a line per run and metric
 FURTHER_KEYS = ("tuning", "scored", "seeds", "lacking")  # of JSON, not in its contract
 NOT_IN_JSON = ("interval", "leads")  # fields of a cell that the contract has not
-BOLD = "best of the competitive"
-UNDERLINE = "best of all, where that is another"
+BOLD = "best of the competitive rows"
+UNDERLINE = "best of all rows, if that is another one"
 MEAN = "Mean +/- half-width of the 95% t-interval over runs."
 CITED = (
     "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
-    "ranked nor counted as runs; in place of a number of runs it is said what each is the mean of."
+    "ranked nor counted as runs; the column Runs says what each of them is the mean of."
 )
 
 
@@ -78,7 +78,7 @@ def make_notes(board: BoardData) -> list[str]:
     notes = []
     budgets = {row.tuning and (row.tuning["trials"], row.tuning["runs"]) for row in board.rows if row.runs}
     if budgets - {None}:
-        differ = "; rows differ in it, and - is none" if len(budgets) > 1 else ""
+        differ = "; - for a row that was not tuned" if len(budgets) > 1 else ""
         notes.append(f"Tuning: configurations tried on validation data x runs of each{differ}.")
     ends = [
         f"{row.title} {row.type} {one_line(end)}"
@@ -87,7 +87,7 @@ def make_notes(board: BoardData) -> list[str]:
         for end in row.tuning.get("ends", ())
     ]
     if ends:
-        notes.append(f"Tuned to an end of the range that was searched: {'; '.join(ends)}.")
+        notes.append(f"Tuned to an end of the searched range: {'; '.join(ends)}.")
     if units := describe_units(board):
         notes.append(units)
     if board.remark:

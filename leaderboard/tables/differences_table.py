@@ -42,7 +42,7 @@ def differences_table(board: BoardData, comparisons: Sequence[RowComparison]) ->
             how_paired(all_differences),
         ],
         items=[
-            f"{pair.row.title} {pair.row.type} is not {reference_title(pair.row, pair.reference)} in: "
+            f"{pair.row.title} {pair.row.type} differs from {reference_title(pair.row, pair.reference)} in: "
             + ", ".join(map(str, pair.changes))
             for pair in comparisons
             if pair.changes and len(comparisons) <= FEW

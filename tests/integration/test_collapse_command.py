@@ -1,17 +1,16 @@
 """`hierbench collapse` on a small dataset: the runs that it trains, those that it reuses, and its files."""
 
-import contextlib
 import csv
 import json
 import re
 import shutil
-import sqlite3
 
 import pytest
 import torch
 
 import hierbench.studies.collapse.measure as measuring
 import hierbench.training.trainer as training
+from tests.support.run_files import mirrored_in, specs_in
 
 EPOCHS = 3
 ARGUMENTS = ["--dataset", "shapes", "--mlflow", "off", "--jobs", "1", "--set", f"train.epochs={EPOCHS}"]
@@ -47,11 +46,8 @@ def rows(folder, runs="runs"):
 def compared(command, folder):
     """Finished runs without snapshots, by (method, type)."""
     command(folder, "run", "--methods", "ce,haframe", "--seeds", "1", *ARGUMENTS).ok()
-    runs = {}
-    for path in (folder / "runs").glob("*/spec.json"):
-        spec = json.loads(path.read_text())
-        runs[spec["method"]["name"], spec["type"]] = path.parent
-    return runs
+    specs = specs_in(folder / "runs")
+    return {(spec["method"]["name"], spec["type"]): folder / "runs" / run_id for run_id, spec in specs.items()}
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +70,7 @@ def copy(folder, collapsed, tmp_path):
 
 def runs_in(folder):
     """The runs of a runs folder, by the name of their method."""
-    specs = {path.parent: json.loads(path.read_text()) for path in folder.glob("*/spec.json")}
-    return {spec["method"]["name"]: run for run, spec in specs.items()}
+    return {spec["method"]["name"]: folder / run_id for run_id, spec in specs_in(folder).items()}
 
 
 def test_its_runs_are_those_of_tables_bit_by_bit_and_apart_from_them(folder, compared, collapsed):
@@ -191,10 +186,8 @@ def test_a_narrow_type_one_gets_a_unit_per_class_and_stays_out_of_the_tables(com
     few = ("--set", "train.epochs=1", "--set", "model.type_i_units=20", "--runs", "narrow")
     code, _, err = command(folder, "collapse", *ARGUMENTS, *few)
     assert code == 0 and "type-I has 48 units here" in err
-    specs = {
-        name: json.loads((run / "spec.json").read_text()) for name, run in runs_in(folder / "narrow/collapse").items()
-    }
-    assert {name: spec["model"]["type_i_units"] for name, spec in specs.items()} == {"ce": 48, "haframe": 20}
+    specs = specs_in(folder / "narrow/collapse").values()
+    assert {spec["method"]["name"]: spec["model"]["type_i_units"] for spec in specs} == {"ce": 48, "haframe": 20}
     command(folder, "leaderboard", "--dataset", "shapes", "--runs", "narrow").one_line("no runs of shapes")
 
 
@@ -208,9 +201,7 @@ def test_a_failed_job_does_not_stop_the_other(command, folder):
 
 def test_mlflow_gets_both_runs_and_the_figure(command, copy):
     command(copy, "collapse", *ARGUMENTS[:2], *ARGUMENTS[4:]).ok()
-    with contextlib.closing(sqlite3.connect(copy / "runs/mlflow.db")) as database:
-        children = "select r.status from tags t join runs r on t.run_uuid = r.run_uuid where t.key = 'hierbench.id'"
-        assert database.execute(children).fetchall() == [("FINISHED",)] * 2
+    assert [status for _, status in mirrored_in(copy / "runs/mlflow.db")] == ["FINISHED"] * 2
     assert len(list((copy / "runs/mlartifacts").rglob("collapse-shapes.png"))) == 1
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.run_files import specs_in, statuses_in
 from tests.support.short import SHORT, SMALL
 from tests.support.waiting import wait_for
 
@@ -47,7 +48,7 @@ def test_again_it_trains_nothing(cli, finished, folder):
 
 
 def test_crm_comes_from_the_predictions_of_ce(finished, folder):
-    specs = {path.parent.name: json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")}
+    specs = specs_in(folder / "runs")
     crm = {name: spec for name, spec in specs.items() if spec["method"]["name"] == "crm"}
     assert len(crm) == 4
     for name, spec in crm.items():
@@ -122,9 +123,9 @@ def test_a_failed_job_does_not_stop_the_others(cli, folder, tmp_path):
     assert "failed: ce type-I seed 0: loss is nan at epoch 1" in done.err
     assert "failed: crm type-I seed 0: its base failed" in done.err
     assert done.out.count("0 of 1") == 3
-    records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/status.json")]
-    assert sorted(record["state"] for record in records) == ["failed", "failed", "planned"]
-    assert any("Traceback" in record.get("traceback", "") for record in records)
+    statuses = statuses_in(tmp_path / "runs").values()
+    assert sorted(status["state"] for status in statuses) == ["failed", "failed", "planned"]
+    assert any("Traceback" in status.get("traceback", "") for status in statuses)
     assert "Traceback" not in done.err
 
 
@@ -221,8 +222,7 @@ def test_a_worker_that_is_killed_fails_its_job_alone(cli, folder, tmp_path):
     process = cli.start(folder, "run", "--methods", "ce,flamingo", *chosen)
 
     def running():
-        records = [json.loads(path.read_text()) for path in runs.glob("*/status.json")]
-        return [record["pid"] for record in records if record["state"] == "running"]
+        return [status["pid"] for status in statuses_in(runs).values() if status["state"] == "running"]
 
     wait_for(lambda: len(running()) == 2)
     os.kill(running()[0], signal.SIGKILL)
@@ -230,8 +230,8 @@ def test_a_worker_that_is_killed_fails_its_job_alone(cli, folder, tmp_path):
     assert done.code == 1
     assert "the worker process ended (killed by signal 9 (SIGKILL))" in done.err
     assert done.out.count("0 of 1") == 1
-    (failed,) = (path for path in runs.glob("*/status.json") if json.loads(path.read_text())["state"] == "failed")
-    assert "SIGKILL" in json.loads(failed.read_text())["error"] and not list(failed.parent.glob(".lock*"))
+    ((job, error),) = ((job, status["error"]) for job, status in statuses_in(runs).items() if "error" in status)
+    assert "SIGKILL" in error and not list((runs / job).glob(".lock*"))
 
 
 def test_runs_that_cannot_be_written(cli, folder, tmp_path):

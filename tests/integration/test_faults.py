@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+from tests.support.run_files import mirrored_in
 
 SOAK = Path(__file__).resolve().parents[1] / "tools/soak.py"
 RUN = (
@@ -91,7 +92,5 @@ def test_a_server_that_is_killed_in_the_middle_gets_the_rest_from_the_next_comma
         assert (code, again) == (0, out) and "warning" not in err and "2 cached" in err
         code, again, err = cli(tmp_path, *RUN, *where)
         assert code == 0 and "warning" not in err
-    children = "select r.status, count(*) from tags t join runs r on t.run_uuid = r.run_uuid "
-    children += "where t.key = 'hierbench.id' and r.lifecycle_stage = 'active' group by t.value"
-    with contextlib.closing(sqlite3.connect(tmp_path / "server.db")) as database:
-        assert database.execute(children).fetchall() == [("FINISHED", 1)] * 2
+    children = mirrored_in(tmp_path / "server.db")
+    assert [status for _, status in children] == ["FINISHED"] * 2 and len(dict(children)) == 2

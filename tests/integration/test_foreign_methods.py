@@ -1,6 +1,5 @@
 """Method files that end their process, hang or raise unexpected exceptions; the kept copies of method files."""
 
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from hierbench.execution.plan import make_plan
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.utils.errors import UserError
+from tests.support.run_files import specs_in, statuses_in
 from tests.support.short import SHORT
 
 METHOD = """import torch
@@ -114,7 +114,7 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_
     runs = ("--runs", tmp_path / "runs", "--data-dir", data_dir)
     options = ("--dataset", "shapes", *FAST[:4], *FAST[6:], *runs)  # with MLflow
     cli.start(tmp_path, "run", "--methods", f"{path},ce", *options).finish().ok()
-    specs = {folder.parent.name: json.loads(folder.read_text()) for folder in (tmp_path / "runs").glob("*/spec.json")}
+    specs = specs_in(tmp_path / "runs")
     (job,) = [name for name, spec in specs.items() if spec["method"]["name"] == "foreign"]
     (kept,) = (tmp_path / "runs").glob("*/*.py")  # of the project's own methods there is none
     assert kept == tmp_path / "runs" / job / "foreign.py" and read(kept) == read(tmp_path / "foreign.py")
@@ -163,7 +163,7 @@ def test_a_worker_that_cannot_use_its_device_any_more_is_replaced(cli, tmp_path,
     code += "from hierbench.cli.main import main; main()"
     words = ("run", "--methods", file, "--dataset", "shapes", "--data-dir", data_dir, *FAST[2:], "--seeds", "4")
     assert cli.start(tmp_path, *words, python=("-c", code)).finish().code == 1
-    errors = [json.loads(path.read_text())["error"] for path in (tmp_path / "runs").glob("*/status.json")]
+    errors = [status["error"] for status in statuses_in(tmp_path / "runs").values()]
     assert len({*errors}) == 4 and all(error.startswith("RuntimeError: ") for error in errors)
 
 
@@ -171,7 +171,6 @@ def test_a_crash_of_a_single_job_is_a_failed_run(cli, tmp_path, data_dir):
     """A user's file runs in a separate process; its record has the signal, and no lock is left."""
     file = method(tmp_path, loss="import os; os.abort()")
     done = cli(tmp_path, "run", "--methods", file, "--dataset", "shapes", "--data-dir", data_dir, *FAST)
-    (status,) = (tmp_path / "runs").glob("*/status.json")
-    record = json.loads(status.read_text())
-    assert done.code == 1 and record["state"] == "failed" and "signal 6 (SIGABRT)" in record["error"]
-    assert record["error"] in done.err and not list(status.parent.glob(".lock*"))
+    (status,) = statuses_in(tmp_path / "runs").values()
+    assert done.code == 1 and status["state"] == "failed" and "signal 6 (SIGABRT)" in status["error"]
+    assert status["error"] in done.err and not list((tmp_path / "runs").glob("*/.lock*"))

@@ -1,10 +1,8 @@
 """A disk that is full or read-only: one line, nothing torn, and the same command ends as if nothing had happened."""
 
-import contextlib
 import json
 import re
 import shutil
-import sqlite3
 import subprocess
 from hashlib import sha256
 
@@ -13,6 +11,7 @@ import pytest
 from hierbench.training import trainer
 from hierbench.utils import files
 from hierbench.utils.errors import UserError
+from tests.support.run_files import mirrored_in
 from tests.support.short import SHORT
 
 MiB = 1 << 20
@@ -177,10 +176,7 @@ def test_mlflow_without_room_costs_a_warning(disk, undisturbed, data_dir, cli, m
     disk.free()
     code, _, err = cli(disk.path.parent, *command)
     assert code == 0 and "warning" not in err
-    with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as database:
-        children = "select r.status from tags t join runs r on t.run_uuid = r.run_uuid where t.key = 'hierbench.id'"
-        active = database.execute(f"{children} and r.lifecycle_stage = 'active'").fetchall()
-    assert active == [("FINISHED",)] * 2
+    assert [status for _, status in mirrored_in(runs / "mlflow.db")] == ["FINISHED"] * 2
 
 
 OUTPUTS = {

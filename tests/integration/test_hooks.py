@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hierbench.runs.store import Store
-from tests.support.run_files import digest_of, level_predictions_of, metrics_of, predictions_of
+from tests.support.run_files import digest_of, level_predictions_of, metrics_of, predictions_of, specs_in
 
 TRAINED = """
 import torch
@@ -82,8 +82,7 @@ def folder(tmp_path_factory):
 
 def specs_by_method(runs):
     """Return {method: (id, spec)} of the runs in a folder."""
-    specs = [(path.parent.name, json.loads(path.read_text())) for path in runs.glob("*/spec.json")]
-    return {spec["method"]["name"]: (name, spec) for name, spec in specs}
+    return {spec["method"]["name"]: (run_id, spec) for run_id, spec in specs_in(runs).items()}
 
 
 @pytest.fixture(scope="module")

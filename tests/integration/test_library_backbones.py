@@ -2,6 +2,8 @@ import json
 
 import torch
 
+from tests.support.run_files import specs_in
+
 SMALL = ["--methods", "ce", "--types", "type-I", "--dataset", "shapes", "--seeds", "1", "--set", "train.epochs=1"]
 VIT = ["--set", "model.backbone=timm:test_vit", "--set", "model.input_size=[64,48]"]
 
@@ -15,7 +17,7 @@ def test_an_untrained_vision_transformer_and_one_from_a_file(cli, tmp_path, data
     torch.manual_seed(0)
     torch.save(timm.create_model("test_vit").state_dict(), tmp_path / "w.pth")
     cli(tmp_path, "run", *SMALL, *VIT, *where, "--weights", "w.pth").ok()
-    specs = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/spec.json")]
+    specs = specs_in(tmp_path / "runs").values()
     assert {spec["model"]["weights"] for spec in specs} == {"none", "file"}
     assert all(spec["model"]["input_size"] == [64, 48] for spec in specs)
     assert {spec["weights"] is None for spec in specs} == {True, False}

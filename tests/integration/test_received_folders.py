@@ -13,7 +13,7 @@ import pytest
 
 from hierbench.runs.store import Store
 from hierbench.utils.processes import this_machine
-from tests.support.run_files import spec_of
+from tests.support.run_files import mirrored_in, spec_of
 
 SECRET = "-----BEGIN PRIVATE KEY-----"
 SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")
@@ -172,25 +172,19 @@ def test_a_record_that_is_not_the_run_s_own_file_is_not_published(cli, work, tmp
 
 def test_of_a_moved_folder_nothing_goes_where_it_was(cli, work):
     """Though its database says that the artifacts go there."""
-    before = len(children(work / "runs"))
+    before = len(mirrored_in(work / "runs" / "mlflow.db"))
     (work / "runs").rename(work / "moved")
     done = cli(work, *RUN, "--set", "train.epochs=2", "--runs", "moved")
     assert done.code == 0 and "warning" not in done.said and not (work / "runs").exists()
-    assert len(children(work / "moved")) == 2 * before
-
-
-def children(runs):
-    query = "select t.value, r.status from tags t join runs r on r.run_uuid = t.run_uuid where t.key = 'hierbench.id'"
-    with contextlib.closing(sqlite3.connect(runs / "mlflow.db")) as connection:
-        return sorted(connection.execute(query).fetchall())
+    assert len(mirrored_in(work / "moved" / "mlflow.db")) == 2 * before
 
 
 def test_a_moved_folder_is_not_mirrored_again(cli, work):
-    before = children(work / "runs")
+    before = mirrored_in(work / "runs" / "mlflow.db")
     assert len(before) == 2 and {status for _, status in before} == {"FINISHED"}
     (work / "runs").rename(work / "moved")
     done = cli(work, *RUN, "--runs", "moved")
-    assert done.code == 0 and children(work / "moved") == before, done.said
+    assert done.code == 0 and mirrored_in(work / "moved" / "mlflow.db") == before, done.said
 
 
 def parents(runs):

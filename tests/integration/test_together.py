@@ -1,13 +1,12 @@
 """Several `hierbench run` on one folder at once, and a folder that no database can be in."""
 
-import json
 import re
 import shutil
 import signal
-import sqlite3
 
 import pytest
 
+from tests.support.run_files import mirrored_in, statuses_in
 from tests.support.short import SHORT
 from tests.support.waiting import wait_for
 
@@ -51,12 +50,9 @@ def test_two_at_once_train_every_job_once(cli, folder):
     assert len(steps(folder)) == 4 * 2 * STEPS
     assert first.out == second.out and first.out.count("| 2 ") == 2
     assert "warning" not in first.err + second.err and "Traceback" not in first.err + second.err
-    runs = list((folder / "runs").glob("*/status.json"))
-    assert len(runs) == 4 and {json.loads(path.read_text())["state"] for path in runs} == {"done"}
+    assert [status["state"] for status in statuses_in(folder / "runs").values()] == ["done"] * 4
     assert not list((folder / "runs").rglob(".*"))  # neither lock nor torn file is left
-    with sqlite3.connect(folder / "runs/mlflow.db") as database:
-        children = "select count(*) from tags t join runs r on t.run_uuid = r.run_uuid where t.key = 'hierbench.id'"
-        assert database.execute(f"{children} and r.lifecycle_stage = 'active'").fetchone() == (4,)
+    assert len(mirrored_in(folder / "runs/mlflow.db")) == 4
 
 
 def test_jobs_of_a_killed_process_resume_from_their_last_epoch(cli, folder):

@@ -11,6 +11,7 @@ import pytest
 
 from hierbench.api.registry import find_method, method_names
 from hierbench.config.tuned_values import read_tuned
+from tests.support.run_files import specs_in, statuses_in
 from tests.support.short import SMALL
 
 SEARCH = (
@@ -56,7 +57,7 @@ def alone(cli, data):
 
 def started(folder):
     """{id: when its only complete run began}; a run that is trained again begins later."""
-    return {path.parent.name: json.loads(path.read_text()) for path in (folder / "runs").glob("*/status.json")}
+    return statuses_in(folder / "runs")
 
 
 def ranking(out):
@@ -156,14 +157,16 @@ def test_run_uses_tuned_values_and_the_table_shows_the_budget(cli, alone, tmp_pa
     _, out, err = cli(folder, *run, "--tuned").ok()
     params = read_tuned(folder / FOUND)[KEY].params
     assert f"tuned: haframe type-II: alpha {params['alpha']:g}, gamma {params['gamma']:g} (4 x 2 runs" in err
-    rows = {
-        cells[2].strip(): cells[-2].strip() for cells in (line.split("|") for line in out.splitlines()) if cells[1:]
-    }
-    assert rows["Method"] == "Tuning" and rows["cross-entropy *"] == "-" if "cross-entropy *" in rows else True
-    assert [budget for title, budget in rows.items() if title.startswith("HAFrame")] == ["4 x 2"]
-    assert "x runs of each; rows differ in it, and - is none." in out and "budgets" not in err
-    specs = [json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")]
-    (spec,) = [spec for spec in specs if spec["method"]["name"] == "haframe" and spec["split"] == "test"]
+    cells = [line.split("|") for line in out.splitlines() if line.startswith("|")]
+    budgets = {row[2].strip(" *"): row[-2].strip() for row in cells}
+    assert (budgets["Method"], budgets["cross-entropy"]) == ("Tuning", "-")
+    assert [budget for title, budget in budgets.items() if title.startswith("HAFrame")] == ["4 x 2"]
+    assert "x runs of each; - for a row that was not tuned." in out and "budgets" not in err
+    (spec,) = [
+        spec
+        for spec in specs_in(folder / "runs").values()
+        if spec["method"]["name"] == "haframe" and spec["split"] == "test"
+    ]
     assert {name: spec["method"]["params"][name] for name in params} == params and spec["seed"] == 0
 
 
@@ -192,7 +195,7 @@ def test_learning_rates_of_every_method_are_tuned_and_run_takes_them(cli, data):
     run = ("run", *RATES, "--seeds", "1", "--tuned")
     _, out, err = cli(folder, *run, "--methods", "ce,crm,haframe").ok()
     assert f"tuned: ce type-II: lr.classifier {tuned['ce']['lr.classifier']:g} (2 x 1 runs" in err
-    specs = {path.parent.name: json.loads(path.read_text()) for path in (folder / "runs").glob("*/spec.json")}
+    specs = specs_in(folder / "runs")
     final = {spec["method"]["name"]: (name, spec) for name, spec in specs.items() if spec["split"] == "test"}
     assert len(specs) == 4 + 3 and final.keys() == {"ce", "crm", "haframe"}
     assert final["crm"][1]["base"] == final["ce"][0]

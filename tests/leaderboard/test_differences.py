@@ -91,7 +91,7 @@ def test_differences_from_a_reference_are_one_family(published):
     assert len(content["differences"]) == 20 and len(content["specs"]) == 4
     two = compare_rows(board, "ce:type-II", ["soft_labels:type-II"])
     assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
-    note = "- soft labels type-II is not cross-entropy in: method.name: ce -> soft_labels"
+    note = "- soft labels type-II differs from cross-entropy in: method.name: ce -> soft_labels"
     assert note in render(differences_table(board, two))
     fewer = compare_rows(Board.of(NAME, without(store.root, board.rows[0].runs[:4])), "ce")
     assert len(fewer) == 4 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference
