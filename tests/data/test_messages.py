@@ -271,10 +271,14 @@ def fgvc(change):
     return call
 
 
+def two_images_a_class(folder):
+    photographs = [Photograph(label, label, "", 1, 1) for label in "aabb"]
+    divide(photographs, ["a", "b"], load_recipe(write_file(folder)).source.splits)
+
+
 CALLS = [
     *((message, dataset(change)) for change, message in DATASETS),
-    ("there are no val images", lambda _: divide([Photograph(c, c, "", 1, 1) for c in "aabb"], ["a", "b"],
-                                                 load_recipe(write_file(_)).source.splits)),
+    ("there are no val images", two_images_a_class),
     ("unknown key 'train.epochz'", authors("[authors.train]\nepochz = 1")),
     ("[authors]: train.epochs is a value", authors("[authors.train.epochs]\na = 1")),
     ("[authors]: seeds is a value", authors("[authors.seeds]\na = 1")),
