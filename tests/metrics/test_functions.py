@@ -14,16 +14,8 @@ from hierbench.hierarchy.class_names import class_indices
 from hierbench.metrics import Evidence, compute_metrics, functions, known_metrics
 from hierbench.metrics.calibration import as_probabilities
 from hierbench.metrics.level_metrics import lifted_predictions
+from tests.support.trees import THINGS as TREE
 
-TREE = Hierarchy.from_paths(
-    {
-        "cat": ("animal", "feline", "cat"),
-        "lion": ("animal", "feline", "lion"),
-        "dog": ("animal", "dog"),
-        "car": ("thing", "vehicle", "car"),
-        "bus": ("thing", "vehicle", "bus"),
-    }
-)
 CLASSES = list(TREE.classes)
 # {name in tables: (function, its options, what it takes)}; those in per cent are fractions here.
 FUNCTIONS = {

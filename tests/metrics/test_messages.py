@@ -12,16 +12,8 @@ from hierbench.hierarchy.class_names import class_indices
 from hierbench.metrics import Evidence, Tally, compute_metrics, find_metric, known_metrics, mistakes_by_distance
 from hierbench.metrics import functions as f
 from hierbench.metrics.classes import HierarchicalMetric
+from tests.support.trees import THINGS as TREE
 
-TREE = Hierarchy.from_paths(
-    {
-        "cat": ("animal", "feline", "cat"),
-        "lion": ("animal", "feline", "lion"),
-        "dog": ("animal", "dog"),
-        "car": ("thing", "vehicle", "car"),
-        "bus": ("thing", "vehicle", "bus"),
-    }
-)
 CLASSES = list(TREE.classes)
 SHAPES = Hierarchy.load("shapes")
 PAIR = Hierarchy.from_paths({"a": ("a",), "b": ("b",)})

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hierbench import Hierarchy
 from hierbench.api.registry import find_method
 from hierbench.config.overrides import format_override
 from hierbench.config.recipe import load_recipe
@@ -17,18 +16,9 @@ from hierbench.studies.scoring.predictions import read_predictions
 from hierbench.studies.scoring.scores import rank
 from hierbench.studies.tuning.search import TrialRecord, search_space
 from hierbench.utils.errors import UserError
+from tests.support.trees import LIVING as TREE
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
-TREE = Hierarchy.from_paths(
-    {
-        "oak": ("plant", "tree", "oak"),
-        "elm": ("plant", "tree", "elm"),
-        "fern": ("plant", "fern"),
-        "wren": ("animal", "bird", "wren"),
-        "robin": ("animal", "bird", "robin"),
-        "cod": ("animal", "cod"),
-    }
-)
 OK = np.zeros((3, 6), dtype=np.float32)
 HEAD = "filename,oak,elm,fern,wren,robin,cod\n"
 ROW = "a,1,2,3,4,5,6\n"

@@ -6,27 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hierbench import Hierarchy, evaluate
+from hierbench import evaluate
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import contributions
 from hierbench.studies.scoring.predictions import read_predictions
 from hierbench.studies.scoring.score_report import Report
 from hierbench.studies.scoring.scores import rank, score
+from tests.support.trees import LIVING
 
-PATHS = {
-    "oak": ("plant", "tree", "oak"),
-    "elm": ("plant", "tree", "elm"),
-    "fern": ("plant", "fern"),
-    "wren": ("animal", "bird", "wren"),
-    "robin": ("animal", "bird", "robin"),
-    "cod": ("animal", "cod"),
-}
 N = 40
-
-
-@pytest.fixture(scope="module")
-def tree():
-    return Hierarchy.from_paths(PATHS)
 
 
 @pytest.fixture(scope="module")
@@ -81,22 +69,22 @@ def save_timm(frame, path, form):
 @pytest.mark.parametrize(
     ("k", "index", "labels"), [(0, False, False), (1, True, False), (3, True, True), (3, False, True), (6, True, False)]
 )
-def test_files_of_timm_are_read_unchanged(tmp_path, tree, made, form, separate, k, index, labels):
-    frame = timm_frame(made, k, separate=separate, index=index, labels=tree.classes if labels else None)
+def test_files_of_timm_are_read_unchanged(tmp_path, made, form, separate, k, index, labels):
+    frame = timm_frame(made, k, separate=separate, index=index, labels=LIVING.classes if labels else None)
     path = save_timm(frame, tmp_path / f"resnet50.{form.split('-')[0]}", form)
-    predictions = read_predictions(path, tree)
+    predictions = read_predictions(path, LIVING)
     assert predictions.ids == made[2] and predictions.targets is None
-    ranked, ks, _ = rank(predictions, tree)
+    ranked, ks, _ = rank(predictions, LIVING)
     assert ks == [each for each in (1, 5) if each <= (k or 6)]
     width = min(ranked.shape[1], k or 5)
     assert (ranked[:, :width] == top(made[0], width)[0]).all()
 
 
-def test_ties_for_the_first_place_are_said(tmp_path, tree, made):
+def test_ties_for_the_first_place_are_said(tmp_path, made):
     scores = np.zeros_like(made[0])
     scores[0, 2] = 1.0
     np.savez(tmp_path / "a.npz", scores=scores, targets=made[1])
-    result = score(read_predictions(tmp_path / "a.npz", tree), tree, 0, 0)
+    result = score(read_predictions(tmp_path / "a.npz", LIVING), LIVING, 0, 0)
     sentence = f"{N - 1} of {N} images have their largest score in several classes"
     assert result.num_ties == N - 1 and sentence in str(Report("a", "tree", "height", [result], 0, 0))
 
@@ -104,35 +92,35 @@ def test_ties_for_the_first_place_are_said(tmp_path, tree, made):
 @pytest.mark.parametrize("names", [("scores", "targets"), ("predictions", "label_ids"), ("logits", "labels")])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_arrays_by_the_names_in_use(tmp_path, tree, made, names, save, dtype):
+def test_arrays_by_the_names_in_use(tmp_path, made, names, save, dtype):
     scores, targets, ids = made
     save(tmp_path / "a.npz", **dict(zip(names, (scores.astype(dtype), targets), strict=True)), ids=np.array(ids))
-    predictions = read_predictions(tmp_path / "a.npz", tree)
+    predictions = read_predictions(tmp_path / "a.npz", LIVING)
     assert predictions.ids == ids and (predictions.targets == targets).all()
-    result = score(predictions, tree, 0, 0)
-    expected = evaluate(scores.astype(dtype), targets, tree)
+    result = score(predictions, LIVING, 0, 0)
+    expected = evaluate(scores.astype(dtype), targets, LIVING)
     assert result.metrics == {name: value for name, value in expected.items() if name in result.metrics}
     assert set(result.metrics) == set(expected)
     assert sum(result.mistakes) == round(N * (1 - expected["top1"] / 100)) and result.mistakes[0] == 0
 
 
-def test_a_column_per_class_in_any_order(tmp_path, tree, made):
+def test_a_column_per_class_in_any_order(tmp_path, made):
     scores, targets, ids = made
-    frame = pd.DataFrame(scores, columns=tree.classes)[["wren", "oak", "cod", "fern", "robin", "elm"]]
+    frame = pd.DataFrame(scores, columns=LIVING.classes)[["wren", "oak", "cod", "fern", "robin", "elm"]]
     frame.insert(0, "id", ids)
-    frame["label"] = [tree.classes[target] for target in targets]
+    frame["label"] = [LIVING.classes[target] for target in targets]
     frame.to_csv(tmp_path / "a.csv", index=False)
-    predictions = read_predictions(tmp_path / "a.csv", tree)
+    predictions = read_predictions(tmp_path / "a.csv", LIVING)
     assert predictions.ids == ids and (predictions.targets == targets).all()
     assert np.allclose(predictions.scores, scores, atol=1e-6)
 
 
-def test_ties_in_a_list_of_ranked_classes_go_to_the_lower_index(tmp_path, tree):
+def test_ties_in_a_list_of_ranked_classes_go_to_the_lower_index(tmp_path):
     np.savez(tmp_path / "a.npz", index=[[4, 2, 1]], scores=[[0.4, 0.4, 0.2]], targets=[0])
-    assert rank(read_predictions(tmp_path / "a.npz", tree), tree)[0].tolist() == [[2, 4, 1]]
+    assert rank(read_predictions(tmp_path / "a.npz", LIVING), LIVING)[0].tolist() == [[2, 4, 1]]
 
 
-def test_the_bootstrap_is_that_of_metrics_of_resampled_images(tree, made):
+def test_the_bootstrap_is_that_of_metrics_of_resampled_images(made):
     """Against `evaluate` on each resample, drawn in the same way."""
     scores, targets, _ = made
     classes = np.argsort(-scores, axis=1, kind="stable")
@@ -140,15 +128,15 @@ def test_the_bootstrap_is_that_of_metrics_of_resampled_images(tree, made):
     drawn = []
     for _ in range(50):
         rows = rng.integers(N, size=N)
-        drawn.append(evaluate(scores[rows], targets[rows], tree, ks=(1, 5)))
-    intervals = bootstrap_intervals(contributions(classes, targets, tree, [1, 5]), [1, 5], 50, seed=7)
+        drawn.append(evaluate(scores[rows], targets[rows], LIVING, ks=(1, 5)))
+    intervals = bootstrap_intervals(contributions(classes, targets, LIVING, [1, 5]), [1, 5], 50, seed=7)
     for name, (low, high) in intervals.items():
         expected = np.nanpercentile([metrics[name] for metrics in drawn], [2.5, 97.5])
         assert (low, high) == pytest.approx(tuple(expected), abs=1e-12)
 
 
-def test_the_bootstrap_without_mistakes_has_no_severity(tree):
-    sums = contributions(np.array([[0], [1]]), np.array([0, 1]), tree, [1])
+def test_the_bootstrap_without_mistakes_has_no_severity():
+    sums = contributions(np.array([[0], [1]]), np.array([0, 1]), LIVING, [1])
     intervals = bootstrap_intervals(sums, [1], 10)
     assert np.isnan(intervals["mistake_severity"]).all() and intervals["top1"] == (100.0, 100.0)
 
@@ -157,13 +145,13 @@ HEAD = "filename,oak,elm,fern,wren,robin,cod\n"
 ROW = "a,1,2,3,4,5,6\n"
 
 
-def test_only_the_test_rows_of_a_split_column_are_read(tmp_path, tree):
+def test_only_the_test_rows_of_a_split_column_are_read(tmp_path):
     (tmp_path / "a.csv").write_text("split," + HEAD + "test," + ROW + "val," + ROW.replace("a", "b"))
-    assert read_predictions(tmp_path / "a.csv", tree).ids == ["a"]
+    assert read_predictions(tmp_path / "a.csv", LIVING).ids == ["a"]
 
 
-def test_json_without_ids_is_in_row_order(tmp_path, tree):
+def test_json_without_ids_is_in_row_order(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps([{"index": 3, "target": "wren"}, {"index": 0, "target": "oak"}]))
-    predictions = read_predictions(tmp_path / "a.json", tree)
+    predictions = read_predictions(tmp_path / "a.json", LIVING)
     assert predictions.ids is None and predictions.targets.tolist() == [3, 0]
     assert predictions.classes.tolist() == [[3], [0]]
