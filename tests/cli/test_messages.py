@@ -128,6 +128,8 @@ MESSAGES = {  # of ce, crm and flamingo on type I, seeds 0 to 2
     f"mistakes {SHAPES} {PAIR} --names nowhere.txt": "No such file",
     f"mistakes {SHAPES} {PAIR} --output nowhere/page.html": "--output nowhere/page.html: No such file",
     "data verify cifar100": "cifar100 is not prepared",
+    "data prepare ./birds.toml": "no file ./birds.toml; hierbench data new writes one",
+    "data new birds --images images --tree cifar100": "no folder of images",
     "methods new MyMethod": "lower-case",
     "methods new crm": "method crm already exists",
     "verify nowhere": "no folder nowhere",

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hierbench import Hierarchy
-from hierbench.config.recipe import load_recipe, recipe_names
+from hierbench.config.recipe import load_protocols, load_recipe, recipe_names
 from hierbench.config.recipe_source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
@@ -38,6 +38,7 @@ def names_of(source):
 
 
 def test_class_folders(birds):
+    assert [recipe.protocol for recipe in load_protocols(write_file(birds))] == ["paper"]
     source = open_source(load_recipe(write_file(birds)))
     assert {split: len(rows) for split, rows in source.labels.items()} == {"train": 42, "val": 6, "test": 12}
     assert all(set(rows.tolist()) == set(range(6)) for rows in source.labels.values())

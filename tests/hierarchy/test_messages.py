@@ -3,6 +3,7 @@
 import pytest
 
 from hierbench import Hierarchy
+from tests.support.messages import check_message
 
 R_AB = [("r", "a"), ("r", "b")]
 EDGES = [
@@ -58,6 +59,4 @@ CALLS = [
 
 @pytest.mark.parametrize(("message", "call"), CALLS)
 def test_a_mistake_names_the_node(tmp_path, message, call):
-    with pytest.raises(ValueError) as error:
-        call(tmp_path)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    check_message(message, call, tmp_path, kind=ValueError)

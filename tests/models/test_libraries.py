@@ -102,7 +102,10 @@ def test_the_class_token_is_a_map_of_one_place():
 def test_a_vision_transformer_of_torchvision(monkeypatch):
     small = {"patch_size": 16, "num_layers": 2, "num_heads": 2, "hidden_dim": 32, "mlp_dim": 64}
     transformer = models.vision_transformer.VisionTransformer
-    build = lambda *_, **options: transformer(**small, image_size=options["image_size"])  # noqa: E731
+
+    def build(*_, image_size, **options):
+        return transformer(**small, image_size=image_size)
+
     monkeypatch.setattr(models, "get_model", build)
     images = torch.randn(2, 3, 64, 64)
     for tokens in ("patch", "class"):

@@ -282,3 +282,10 @@ def features(folder, *, per_class=(20, 4, 8), channels=12):
     lines = ["order,family,species", *(",".join(path) for path in BIRDS.values())]
     (folder / "taxonomy.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
+
+
+def extracted(archive, folder):
+    """Unpack a tar archive of these; return the folder."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
