@@ -7,12 +7,12 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = {  # tint: (what its layers have in common, the layers)
+GROUPS = {  # tint: (heading, layers)
     "#d7e3f4": ("commands", ("cli", "python", "sharing", "studies")),
     "#dcefd6": ("from run folder to table", ("figures", "leaderboard")),
     "#fbe3c4": ("from plan to run folder", ("execution", "training", "runs")),
-    "#ead9f2": ("what is trained", ("models", "data", "methods", "api")),
-    "#f6d5d5": ("what is measured", ("metrics", "hierarchy")),
+    "#ead9f2": ("models and data", ("models", "data", "methods", "api")),
+    "#f6d5d5": ("metrics and trees", ("metrics", "hierarchy")),
     "#e6e6e6": ("shared", ("config", "utils")),
 }
 WIDTH, HEIGHT, STEP = 900, 34, 40  # pixels: of the picture, of a layer, from one to the next

@@ -6,8 +6,8 @@ from xml.sax.saxutils import escape
 
 STEPS = (  # what happens, the file, the function that writes it
     ("The command is read and planned", "no file", "hierbench.studies.study.carry_out"),
-    ("What was asked is recorded", "requests.jsonl", "hierbench.runs.requests.record_request"),
-    ("Its jobs are planned", "<id>/spec.json, status.json", "hierbench.runs.store.Run.plan"),
+    ("The request is recorded", "requests.jsonl", "hierbench.runs.requests.record_request"),
+    ("The run folders are created", "<id>/spec.json, status.json", "hierbench.runs.store.Run.plan"),
     ("A worker takes a job", "<id>/status.json: running", "hierbench.execution.run_job.execute"),
     ("An epoch ends", "<id>/checkpoint.pt, history.csv", "hierbench.training.trainer.train"),
     (

@@ -1,1 +1,1 @@
-"""From a request to jobs, and where they run: plan, estimate, this process, this machine's devices or a Ray cluster."""
+"""From a request to jobs, and where they run: plan, estimate, processes, devices, Ray clusters."""

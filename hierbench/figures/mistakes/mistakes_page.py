@@ -35,7 +35,7 @@ EXPLAINED = {
     "ancestor (LCA) with the target.",
 }
 PLOT = SimpleNamespace(left=46.0, top=8.0, width=254.0, height=150.0)  # the operating curves' room, in SVG units
-EXTREMES = " 0 is right, {height} means that they share nothing but the root."
+EXTREMES = " 0 is right, {height} means that they share only the root."
 
 
 def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None, title: str = "") -> str:
@@ -184,14 +184,14 @@ def describe_choice(pair: Pair, chosen: IntArray) -> str:
     wrong = pair.heights > 0
     total, both = int(wrong.any(axis=0).sum()), int(wrong.all(axis=0).sum())
     if len(chosen) == total:
-        return f"All {total:,} test images that A or B gets wrong, {both:,} of them both."
+        return f"All {total:,} test images that A or B gets wrong, {both:,} wrong in both."
     missing = [
         f"{name} at {height}"
         for name, heights in zip("AB", pair.heights, strict=True)
         for height in np.setdiff1d(heights, np.append(heights[chosen], 0))
     ]
-    rest = f"none of {', '.join(missing)}" if missing else "some of each height of each run"
+    rest = f"none of {', '.join(missing)}" if missing else "some of each height per run"
     return (
-        f"{len(chosen):,} of the {total:,} test images that A or B gets wrong ({both:,} of them both): "
+        f"{len(chosen):,} of the {total:,} test images that A or B gets wrong ({both:,} wrong in both): "
         f"the largest disagreements, and {rest}."
     )
