@@ -73,7 +73,7 @@ class BoardData:
 
     @property
     def printed_rows(self) -> tuple[Row | CitedRow, ...]:
-        """All that a table shows: the rows, then the lines of other authors."""
+        """The lines of a table: the rows, then those of other authors."""
         return (*self.rows, *self.cited)
 
     @cached_property

@@ -89,7 +89,7 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
         gaps = np.array([first[seed] - other[seed] for seed in shared])
         deviation, count = float(gaps.std(ddof=1)), len(gaps)
         error = deviation / math.sqrt(count)
-        p = _p(float(gaps.mean()), error, count - 1.0, 0.5 ** (count - 1), rounding)
+        p = _t_test_p(float(gaps.mean()), error, count - 1.0, 0.5 ** (count - 1), rounding)
         return _difference(float(gaps.mean()), error, count - 1.0, count, "paired", deviation, p)
     if min(len(first), len(other)) < 2:
         return None
@@ -97,7 +97,7 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
     variances = [float(side.var(ddof=1)) for side in values]
     error, freedom = welch(variances, [len(first), len(other)])
     mean = float(values[0].mean() - values[1].mean())
-    p = _p(mean, error, freedom, 2.0 / math.comb(len(first) + len(other), len(first)), rounding)
+    p = _t_test_p(mean, error, freedom, 2.0 / math.comb(len(first) + len(other), len(first)), rounding)
     pooled = math.sqrt(sum(variances) / 2.0)
     return _difference(mean, error, freedom, min(map(len, values)), "welch", pooled, p)
 
@@ -116,7 +116,7 @@ def difference_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Diffe
         return None
     error, freedom = welch([first_deviation**2, other**2], [n, n])
     mean = cell.mean - reference.mean
-    p = _p(mean, error, freedom, 2.0 / math.comb(2 * n, n), 0.0)
+    p = _t_test_p(mean, error, freedom, 2.0 / math.comb(2 * n, n), 0.0)
     return _difference(mean, error, freedom, n, "welch", math.hypot(first_deviation, other) / math.sqrt(2.0), p)
 
 
@@ -125,13 +125,10 @@ def known_values(values: Mapping[int, float]) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if not math.isnan(value)}
 
 
-def _p(mean: float, error: float, freedom: float, least: float, rounding: float) -> float:
-    """Return the two-sided p of a t-test.
-
-    Without any variation, as of accuracies on a few images, the t-test has nothing to go by and would call any
-    difference certain. There p is `least`: that of a sign test of the seeds, 2^(1 - n), or of a permutation test of the
-    two rows, 2 / (n + m choose n).
-    """
+def _t_test_p(mean: float, error: float, freedom: float, least: float, rounding: float) -> float:
+    """Return the two-sided p of a t-test, `least` for a difference without any variation."""
+    # Without variation, as of accuracies on a few images, the t-test would call any difference certain. There p is that
+    # of a sign test of the seeds, 2^(1 - n), or of a permutation test of the two rows, 2 / (n + m choose n).
     if error > rounding:
         return two_sided_p(mean, error, freedom)
     return 1.0 if abs(mean) <= rounding else least

@@ -149,7 +149,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Of each column whether it holds numbers."""
+        """Whether each column holds numbers."""
         lines = [line.cells for line in self.rows]
         return [any(isinstance(line[place], Number | Interval) for line in lines) for place in range(len(self.columns))]
 

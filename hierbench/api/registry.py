@@ -41,7 +41,7 @@ class LoadedMethod:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """The name on the command line."""
         return self.cls.name
 
     @property

@@ -187,10 +187,7 @@ def _read_recipe(dataset: str) -> tuple[str, str]:
 
 
 def _take_images(content: dict[str, Any], dataset: str, where: str) -> Recipe | None:
-    """Resolve `data` of a recipe's content; return the recipe of the file that it names, with images and tree.
-
-    Sizes in [expected] are that file's too, unless given.
-    """
+    """Resolve `data` of a recipe's content; return the recipe that it names, with images, tree and sizes."""
     data = content.get("data", {})
     data = dict(data) if isinstance(data, dict) else {"dataset": data}
     named = data.setdefault("dataset", content.get("dataset", ""))

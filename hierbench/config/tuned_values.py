@@ -38,7 +38,7 @@ class Tuned(Closed):
 
     @property
     def configurations(self) -> int:
-        """All that were tried, also by searches before."""
+        """The number of configurations tried, earlier searches included."""
         return self.trials + self.pruned + self.earlier
 
     @property

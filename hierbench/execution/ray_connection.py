@@ -27,7 +27,7 @@ RESUME = "finished jobs are kept; run the same command to resume"
 
 
 def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cuda"]:
-    """Return the device that jobs will have on the cluster `_chosen(address)`; "auto" is "cuda" if it has a GPU.
+    """Return the device of jobs on the cluster at an address; "auto" is "cuda" if the cluster has a GPU.
 
     Raises:
         UserError: Ray is missing, no cluster answers, or it lacks the resources of the jobs.
@@ -38,7 +38,7 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
         raise UserError("--executor ray trains on cpu or cuda, not on mps")
     import torch
 
-    if (where := _chosen(address)) == LOCAL:
+    if (where := _cluster_address(address)) == LOCAL:
         has_gpu = torch.cuda.is_available()
     else:
         with connected(where):
@@ -48,12 +48,8 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
     return "cuda" if device != "cpu" and has_gpu else "cpu"
 
 
-def _chosen(address: str | None) -> str:
-    """Return the cluster that is meant: HOST:PORT of its head node, "auto" for this machine's, or LOCAL.
-
-    Raises:
-        UserError: nothing listens at that address, where Ray itself would try for minutes.
-    """
+def _cluster_address(address: str | None) -> str:
+    """Return the cluster to use: HOST:PORT of its head node, "auto" or LOCAL; a UserError where nothing listens."""
     where = address or os.environ.get("RAY_ADDRESS") or LOCAL
     if where in (LOCAL, "auto"):
         return where
@@ -75,7 +71,7 @@ def connected(address: str | None) -> Iterator[str]:
         UserError: there is no cluster, or it refuses this process.
         ConnectionError: it is lost, as Ray noticed after a timeout of its own.
     """
-    where = _chosen(address)
+    where = _cluster_address(address)
     options = dict[str, Any](include_dashboard=False) if where == LOCAL else {}
 
     def problem(error: BaseException) -> UserError:

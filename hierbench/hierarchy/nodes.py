@@ -262,11 +262,8 @@ class _ChildLogSums(torch.autograd.Function):
 
 
 def _log_sums(logs: Tensor, index: Tensor, sums: Tensor, own_shares: Tensor, shares: Tensor) -> None:
-    """Replace `sums` [S, B] by the log of their exp plus that of the rows of exp(logs) [R, B] with this index [R].
-
-    Written as well: the shares in the new sum of its own former value [S, B], and of each of the logs [R, B]; they come
-    from differences to the largest, so that they keep their digits where the logs are large. `shares` may be `logs`.
-    """
+    """Add exp(logs) [R, B] by index [R] to exp(sums) [S, B], in logs; write the shares of old sums and of logs."""
+    # Shares come from differences to the largest, so that they keep their digits. `shares` may be `logs`.
     largest = sums.scatter_reduce(0, index[:, None].expand_as(logs), logs, "amax")
     largest.clamp_min_(torch.finfo(logs.dtype).min)  # -inf minus -inf would be NaN
     torch.sub(logs, largest.index_select(0, index), out=shares).exp_()

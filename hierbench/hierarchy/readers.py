@@ -60,11 +60,9 @@ def paths_from_csv(text: str, header: bool | None) -> tuple[dict[str, tuple[str,
 
 
 def _edges_from_columns(rows: list[tuple[int, list[str]]], header: bool | None) -> list[tuple[str, str]]:
-    """Return the (parent, child) pairs of two columns, in either direction; [] if they are paths.
-
-    In paths no name is in both columns, except in one row that repeats it. Edges may begin with a header, which has no
-    name in common with the other rows; a row with one name is a node below the root.
-    """
+    """Return the (parent, child) pairs of two columns, in either direction; [] if they are paths."""
+    # In paths no name is in both columns, except in one row that repeats it. Edges may begin with a header, which has
+    # no name in common with the others; a row with one name is a node below the root.
     pairs = [(row[0], row[1]) for _, row in rows]
     if header is None:
         header = not {*pairs[0]} & {name for pair in pairs[1:] for name in pair if name}

@@ -28,11 +28,8 @@ def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
 
 
 def _sums(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, ks: Sequence[int]) -> Tensor:
-    """Return sums over a batch, [4 + len(ks) + height + 1] int64, without synchronising with the device.
-
-    They are: rows with a NaN, targets that are not a class, examples, the sums of `contributions`, and the mistakes at
-    each distance.
-    """
+    """Return sums over a batch, [4 + len(ks) + height + 1] int64, without synchronising with the device."""
+    # Rows with a NaN, targets that are not a class, examples, sums of `contributions`, mistakes at each distance.
     check_shapes(scores, targets, hierarchy.num_classes)
     if not len(scores):
         return torch.zeros(5 + len(ks) + hierarchy.height, dtype=torch.int64, device=scores.device)

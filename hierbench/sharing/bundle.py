@@ -138,11 +138,7 @@ class Bundle:
 
 
 def _record_files(record: Record) -> list[tuple[str, bytes]]:
-    """Return (name, content) of a run's records.
-
-    Raises:
-        UserError: one is a link, or the method's file is not the one that ran.
-    """
+    """Return (name, content) of a run's records; a UserError for a link, or if the method's file is another."""
     method = None if record.spec is None else record.spec.method  # [] where predictions were only scored
     source = "" if method is None or "/" in method.name else f"{method.name}.py"
     files = []

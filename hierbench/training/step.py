@@ -39,17 +39,14 @@ def make_optimizer(model: Classifier, train: TrainSpec) -> torch.optim.Optimizer
         if group  # a method may have no parameters
     ]
     if train.layer_decay != 1.0:
-        groups = [part for group in groups for part in _by_depth(model, group, train.layer_decay)]
+        groups = [part for group in groups for part in _split_by_layer(model, group, train.layer_decay)]
     if train.optimizer == "adamw":
         return torch.optim.AdamW(groups, weight_decay=train.weight_decay, fused=True)
     return torch.optim.SGD(groups, momentum=train.momentum, weight_decay=train.weight_decay, fused=True)
 
 
-def _by_depth(model: Classifier, group: dict[str, Any], decay: float) -> Iterator[dict[str, Any]]:
-    """Divide the backbone's group by layers, each with its factor on the group's rate, in "scale".
-
-    The last layer has the factor 1, like all above the backbone; each before it has `decay` times that of the next.
-    """
+def _split_by_layer(model: Classifier, group: dict[str, Any], decay: float) -> Iterator[dict[str, Any]]:
+    """Divide the backbone's group by layers; the last has "scale" 1, each before it `decay` times the next one's."""
     depth = {id(parameter): away for away, layer in enumerate(reversed(group_layers(model))) for parameter in layer}
     parts = dict[int, list[nn.Parameter]]()
     for parameter in group["params"]:

@@ -20,7 +20,7 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **description
         description: dataset, protocol and metric of the rows; empty if the whole effect was assumed.
     """
     named, ranged = bool(description), any(plan.between for plan in plans)
-    records = list(map(_record, plans))
+    records = list(map(_plan_record, plans))
     notes = [
         f"Seeds: of each row, for a power of {100 * power:g}% in a two-sided t-test at level "
         f"{level:g}, without a correction for further comparisons.",
@@ -70,11 +70,8 @@ def _seeds(seeds: int | None) -> str:
     return f"more than {MOST_SEEDS:,}" if seeds is None else str(seeds)
 
 
-def _record(plan: Plan) -> dict[str, Any]:
-    """Return a plan; `seeds` is None for more than 1,000, as are those at the ends of the interval.
-
-    Rows are left out if the effect was assumed, the interval if a part of it was.
-    """
+def _plan_record(plan: Plan) -> dict[str, Any]:
+    """Return a plan for JSON; numbers of seeds above 1,000 are None, and assumed parts are left out."""
     effect, record = plan.effect, dict[str, Any]()
     if plan.row is not None and plan.reference is not None:
         record = {"type": plan.row.type, "method": plan.row.method}

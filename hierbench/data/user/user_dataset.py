@@ -246,15 +246,12 @@ def read_tree(tree: str) -> tuple[Paths, str]:
             paths = dict(sorted(paths_from_edges(edges).items()))
         Hierarchy.from_paths(paths)
     except (ValueError, csv.Error) as error:
-        raise UserError(f"the tree {tree}: {error}{_questions(text)}") from None
+        raise UserError(f"the tree {tree}: {error}{_likely_reason(text)}") from None
     return paths, kind
 
 
-def _questions(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
-    """Return likely reasons why a tree's text cannot be read or does not fit, as questions; "" without any.
-
-    It is read with other separators and without its first column; `is_better` tells whether these paths fit better.
-    """
+def _likely_reason(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
+    """Return a question for the user if a tree's text fits with another separator or without its first column."""
     for separator, question in {",": "", **SEPARATORS}.items():
         for ids in (False, True):
             with suppress(ValueError, csv.Error):
@@ -294,7 +291,7 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "i
     ]
     if problems:
         misfits = len(leaves ^ classes)
-        questions = _questions(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
+        questions = _likely_reason(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
         raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{questions}")
 
 

@@ -83,7 +83,7 @@ def check_backbone(model: Model) -> None:
     if library_entry is None:
         return check_own(model)
     library, name = library_entry
-    _inspected(model.backbone, input_size(model), model.tokens)
+    _detect_layout(model.backbone, input_size(model), model.tokens)
     if model.weights not in ("none", "default", "file", "random"):
         raise UserError(
             f"there are no {model.weights} weights for {model.backbone}: use --set model.weights=default, none, or "
@@ -119,7 +119,7 @@ def build_backbone(model: Model) -> Backbone:
         return build_own(model.backbone, model.wrn_group_input)
     library, name = library_entry
     size = input_size(model)
-    layout = _inspected(model.backbone, size, model.tokens)
+    layout = _detect_layout(model.backbone, size, model.tokens)
     network = library.create(name, size)
     names = set(network.state_dict())
     layers = library.cut(name, network, size)
@@ -136,19 +136,15 @@ def cached_backbone(model: Model) -> Backbone:
     if model.given_features:
         return Backbone(nn.Identity(), model.given_features)
     if find_library(model.backbone) is not None:
-        return Backbone(nn.Identity(), _inspected(model.backbone, input_size(model), model.tokens)[0])
+        return Backbone(nn.Identity(), _detect_layout(model.backbone, input_size(model), model.tokens)[0])
     with torch.device("meta"):  # only its attributes are needed
         backbone = build_backbone(model)
     return Backbone(nn.Identity(), backbone.num_channels, backbone.norm_momentum, backbone.init_convolution)
 
 
 @cache
-def _inspected(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layout:
-    """Return the layout of a network's output, found in one run on meta tensors, which computes nothing.
-
-    Raises:
-        UserError: it does not exist, does not take such images, or has no feature map.
-    """
+def _detect_layout(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layout:
+    """Return the layout of a network's output, from a run on meta tensors; a UserError without a feature map."""
     library_entry = find_library(backbone)
     assert library_entry is not None
     library, name = library_entry

@@ -62,10 +62,7 @@ def _check_targets(group: Sequence[RunCheck]) -> None:
 
 
 def _check_shipped(check: RunCheck) -> None:
-    """Compare the targets of a run that says it is of the whole dataset with the digest that ships for that.
-
-    If no digest ships, or the run is of a part of the data, they cannot be compared, and a note says so.
-    """
+    """Compare a run's targets with the digest that ships; note it if none ships or the run is of a part of the data."""
     evaluation = None if check.record.spec is None else check.record.spec.evaluation
     order = evaluation.drop_order if evaluation is not None and evaluation.drop_last else ""
     shipped, name = shipped_targets(), image_dataset(check.dataset.name)

@@ -84,10 +84,8 @@ class _Checks:
                 check_reranked(check, by_id)
 
     def _find_tree(self, check: RunCheck) -> Hierarchy | None:
-        """Return the tree that a run is on, None with a note where it is not here.
-
-        A built-in dataset has one tree. Another is that of the data prepared here, which may be a part, or is rejected.
-        """
+        """Return the tree of a run, None if it is not here, with a note; reject another tree of a built-in dataset."""
+        # The tree of the data prepared here, which may be a part of the dataset, is accepted as well.
         data = check.dataset
         try:
             return self.trees.of(data)
@@ -106,11 +104,8 @@ class _Checks:
 def _check_further(
     check: RunCheck, records: Records, tree: Hierarchy, names: Collection[str] | None, ranks: Ranks | None
 ) -> None:
-    """Compute the metrics kept with a run again, `names` or all, and reject the run if one differs.
-
-    Of compact predictions these are the metrics that follow from `ranks`; the others are claimed, as
-    `hierbench.leaderboard.extra_columns.claimed_metrics` says.
-    """
+    """Compute the metrics kept with a run again, `names` or all, and reject the run if one differs."""
+    # Compact predictions give only the metrics of `ranks`; others are claimed (`extra_columns.claimed_metrics`).
     if check.rejected or (ranks is None and not check.record.has_predictions):
         return
     kept = published_values(check.record, records)

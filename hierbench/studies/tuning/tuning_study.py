@@ -79,7 +79,7 @@ class Tuning(Study):
         self.failed = num_broken > 0
         chosen_names = {method.name for method in methods}
         methods += [base for name, base in bases.items() if name not in chosen_names and HIDDEN.fullmatch(name)]
-        methods, self.searches = _searches(session, methods, names, self.sampler, self.trials)
+        methods, self.searches = _find_searches(session, methods, names, self.sampler, self.trials)
         self.storage = self.storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
         session.open(methods)
         self.recipe = of_search(session.recipe)
@@ -179,14 +179,11 @@ class Tuning(Study):
         return [f"browse: uvx optuna-dashboard {shlex.quote(without_password(self.storage))}"]
 
 
-def _searches(
+def _find_searches(
     session: Session, methods: Sequence[LoadedMethod], names: Sequence[str], sampler: str, trials: int | None
 ) -> tuple[list[LoadedMethod], list[tuple[LoadedMethod, FeatureType, Space]]]:
-    """Return the methods that have a search space, and the spaces of each by type.
-
-    With TPE all get the same number of trials. Of `names`, as asked for, "all" and "paper" leave out methods without
-    anything to tune; one that is named must have something.
-    """
+    """Return the methods that have a search space, and the spaces of each by type; TPE gives all as many trials."""
+    # "all" and "paper" leave out methods without anything to tune; a method that is named must have something.
     recipe = session.recipe
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
