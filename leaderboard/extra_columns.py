@@ -39,7 +39,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     done = {id(row): counted_runs(row, board.records) for row in board.rows}
     values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir, damaged)
     if damaged:
-        board = replace(board, rows=tuple(_without(row, damaged, done[id(row)], board.seeds) for row in board.rows))
+        board = replace(board, rows=tuple(_drop_runs(row, damaged, done[id(row)], board.seeds) for row in board.rows))
         done = {
             id(row): [run for run in counted_runs(row, board.records) if run.id not in damaged] for row in board.rows
         }
@@ -65,7 +65,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     return replace(board, rows=mark_rows(rows, columns), columns=columns, remark=remark)
 
 
-def _without(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:
+def _drop_runs(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:
     """Return a row of `runs`, without its damaged ones, and with the seeds that it now lacks."""
     kept = [place for place, run in enumerate(runs) if run.id not in damaged]
     if len(kept) == len(runs):

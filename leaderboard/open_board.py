@@ -102,7 +102,7 @@ def notes_on(records: Iterable[Record], rows: Sequence[Finding], tables: Sequenc
         ("run", [(record.label, note) for record in records if record.done for note in record.notes]),
         ("table", [(table.label, note) for table in tables for note in table.notes]),
     ):
-        lines += _grouped(kind, labelled_notes)
+        lines += _group_notes(kind, labelled_notes)
     if any(TARGETS_ALONE in record.notes and record.done for record in records):
         lines.append(TARGETS_ALONE)
     return lines
@@ -120,7 +120,7 @@ def _not_counted(record: Record) -> str:
     return f"{subject} is damaged ({', '.join(record.damaged)}) and not counted; {again}"
 
 
-def _grouped(kind: str, labelled_notes: Iterable[tuple[str, str]]) -> list[str]:
+def _group_notes(kind: str, labelled_notes: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line per note, with the names of all that have it, without notes that the table shows itself."""
     labels_by_note: dict[str, list[str]] = {}
     for label, line in labelled_notes:

@@ -83,7 +83,7 @@ def run_by_id(beginning: str, dataset: str, records: Records, protocol: Protocol
         raise UserError(f"run {beginning} is under protocol {spec.protocol}, not {protocol}")
     if spec.split != "test":
         raise UserError(f"run {beginning} ({spec.label}) is a tuning run, which has no test results")
-    return _finished(record)
+    return _require_finished(record)
 
 
 def choose_run(board: Board, method: str | None, feature_type: str | None, seed: int | None) -> Record:
@@ -126,7 +126,7 @@ def choose_run(board: Board, method: str | None, feature_type: str | None, seed:
             f"{description or board.dataset} matches {len(matches)} runs: {names}{more}; give more of method, type and "
             "seed, or the id of one"
         )
-    return _finished(matches[0])
+    return _require_finished(matches[0])
 
 
 def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Record:
@@ -172,7 +172,7 @@ def _row_spec(record: Record) -> Spec:
     raise UserError(f"run {record.id[:12]} cannot be read: {'; '.join(record.findings)}")
 
 
-def _finished(record: Record) -> Record:
+def _require_finished(record: Record) -> Record:
     subject = f"run {record.id[:12]} ({record.label})"
     if record.state == State.REJECTED:
         raise UserError(f"{subject} is rejected: hierbench verify {record.folder.parent} says why")

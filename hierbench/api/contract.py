@@ -162,7 +162,7 @@ def _objectives(cls: type[Method], params: BaseModel | None = None) -> Tensor:
 
 
 def _check_hyperparameters(cls: Any) -> None:
-    numbers_of, output_name = (_rescored, "scores") if issubclass(cls, PostHoc) else (_objectives, "objective")
+    numbers_of, output_name = (_rescore, "scores") if issubclass(cls, PostHoc) else (_objectives, "objective")
     default = numbers_of(cls)
     for name, changed in changed_params(cls):
         require(
@@ -230,7 +230,7 @@ def _probabilities(cls: type[PostHoc], seed: int = TEST, num: int = BATCH) -> li
     return probabilities
 
 
-def _fitted(
+def _fit_method(
     cls: type[PostHoc], tree: Hierarchy = TREE, params: BaseModel | None = None, order: Tensor | None = None
 ) -> PostHoc:
     """Return a method, fitted if it needs that; `order` [K] has the old index of each class of the tree."""
@@ -244,28 +244,28 @@ def _fitted(
     return posthoc
 
 
-def _rescored(cls: type[PostHoc], params: BaseModel | None = None) -> Tensor:
-    return _fitted(cls, params=params).rescore(*_probabilities(cls))
+def _rescore(cls: type[PostHoc], params: BaseModel | None = None) -> Tensor:
+    return _fit_method(cls, params=params).rescore(*_probabilities(cls))
 
 
 def _check_rescore(cls: type[PostHoc]) -> None:
-    probabilities, posthoc = _probabilities(cls), _fitted(cls)
+    probabilities, posthoc = _probabilities(cls), _fit_method(cls)
     kept = [tensor.clone() for tensor in probabilities]
     scores = posthoc.rescore(*probabilities)
     require(scores.shape == probabilities[0].shape, f"rescore must keep the shape, got {tuple(scores.shape)}")
     require(scores.isfinite().all(), "rescored values must be finite")
     require(all(map(torch.equal, probabilities, kept)), "rescore must not change its arguments")
-    require(torch.equal(scores, _rescored(cls)), "rescore must be deterministic")
+    require(torch.equal(scores, _rescore(cls)), "rescore must be deterministic")
     require(torch.equal(scores, posthoc.rescore(*probabilities)), "rescore gives other scores when it is called again")
     rows = zip(*(tensor.split(1) for tensor in probabilities), strict=True)
-    alone = torch.cat([_fitted(cls).rescore(*row) for row in rows])
+    alone = torch.cat([_fit_method(cls).rescore(*row) for row in rows])
     require(torch.allclose(scores, alone), "an example's scores depend on the other examples")
 
 
 def _check_rescore_relabelling(cls: type[PostHoc]) -> None:
     leaves = torch.tensor(RELABELLING)
-    expected = _rescored(cls)[:, leaves]
-    moved = _fitted(cls, RELABELLED, order=leaves).rescore(*(tensor[:, leaves] for tensor in _probabilities(cls)))
+    expected = _rescore(cls)[:, leaves]
+    moved = _fit_method(cls, RELABELLED, order=leaves).rescore(*(tensor[:, leaves] for tensor in _probabilities(cls)))
     require(torch.allclose(moved, expected), "relabelling the classes must permute the scores")
 
 
@@ -277,7 +277,7 @@ def _check_bases(cls: type[PostHoc]) -> None:
         other = [tensor.flip(0) if place == number else tensor for place, tensor in enumerate(probabilities)]
         acts = False
         for params in variants:
-            posthoc = _fitted(cls, params=params)
+            posthoc = _fit_method(cls, params=params)
             acts |= not torch.equal(posthoc.rescore(*probabilities), posthoc.rescore(*other))
         require(acts, f"the scores do not depend on the base {base}")
 
@@ -291,7 +291,7 @@ def _check_fit(cls: type[PostHoc]) -> None:
     torch.manual_seed(0)
     posthoc.fit(*probabilities, targets=targets)
     require(all(map(torch.equal, [*probabilities, targets], kept)), "fit must not change its arguments")
-    require(torch.equal(posthoc.rescore(*_probabilities(cls)), _rescored(cls)), "fit must be deterministic")
+    require(torch.equal(posthoc.rescore(*_probabilities(cls)), _rescore(cls)), "fit must be deterministic")
 
 
 CHECKS = (

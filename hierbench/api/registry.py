@@ -88,12 +88,12 @@ def find_method(reference: str) -> LoadedMethod:
     if isfile(file):
         with _import_errors(reference, file.name):
             module = importlib.import_module(f"hierbench.methods.{reference}")
-            return replace(_checked(reference, _only_method(module, reference), file, reference), source=None)
+            return replace(_check_method(reference, _only_method(module, reference), file, reference), source=None)
     for entry in entry_points(group=GROUP, name=reference):
         with _import_errors(reference):
             cls = entry.load()
             name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)
-            return _checked(reference, cls, Path(name) if name else None, reference)
+            return _check_method(reference, cls, Path(name) if name else None, reference)
     if isfile(f"{reference}.py"):
         raise UserError(f"unknown method {reference!r}; a file is given by its path: did you mean './{reference}.py'?")
     raise unknown_name("method", reference, [*METHOD_GROUPS, *method_names()])
@@ -127,7 +127,7 @@ def _from_path(path: Path) -> LoadedMethod:
         # Python's import takes cached bytecode for that of a file of the same size and second: an edited method could
         # run as it was before, under the digest of the new text.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
-        return _checked(path.stem, _only_method(module, str(path)), path, str(path))
+        return _check_method(path.stem, _only_method(module, str(path)), path, str(path))
 
 
 def _import_errors(subject: str, file_name: str = "") -> AbstractContextManager[None]:
@@ -151,7 +151,7 @@ def _only_method(module: ModuleType, subject: str) -> Any:
     return classes[0]
 
 
-def _checked(name: str, cls: Any, file: Path | None, reference: str) -> LoadedMethod:
+def _check_method(name: str, cls: Any, file: Path | None, reference: str) -> LoadedMethod:
     if not (isinstance(cls, type) and issubclass(cls, Method | PostHoc)):
         raise BrokenMethodError(f"method {name}: {cls!r} is not a Method or PostHoc")
     check_class(name, cls)

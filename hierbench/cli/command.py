@@ -82,7 +82,7 @@ def command(
                 say(line)
             raise typer.Exit(shown.code)
 
-        words = [p.replace(kind=Parameter.KEYWORD_ONLY, annotation=_worded(p)) for p in parameters.values()]
+        words = [p.replace(kind=Parameter.KEYWORD_ONLY, annotation=_add_help_word(p)) for p in parameters.values()]
         vars(run)["__signature__"] = Signature(words)
         run.__annotations__ = {p.name: p.annotation for p in words}
         vars(run)["example"] = example
@@ -193,7 +193,7 @@ def _fields(kind: Any, fixed: dict[str, Any]) -> dict[str, Parameter]:
     return {name: p.replace(default=made.get(name, p.default)) for name, p in parameters if name not in fixed}
 
 
-def _worded(parameter: Parameter) -> Any:
+def _add_help_word(parameter: Parameter) -> Any:
     """Return the annotation of a parameter with its option, and with the word that help shows for its value."""
     if get_origin(parameter.annotation) is not Annotated:
         return parameter.annotation  # typer.Context

@@ -145,7 +145,7 @@ def find_features(request: CacheRequest) -> Features | None:
             if (array := features.array(split)).shape != shape or array.dtype != np.float32:
                 raise ValueError(f"{path.name} holds {array.shape} {array.dtype} instead of {shape} float32")
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise _damaged(folder, error) from None
+        raise _damage_error(folder, error) from None
     return features
 
 
@@ -164,13 +164,13 @@ def check_features(features: Features, progress: Progress = lambda share: None) 
     def compare() -> None:
         for done, (split, path) in enumerate(paths.items(), 1):
             if file_digest(path) != features.meta["files"][split]["sha256"]:
-                raise _damaged(features.folder, ValueError(f"{path.name} was changed"))
+                raise _damage_error(features.folder, ValueError(f"{path.name} was changed"))
             progress(done / len(SPLITS))
 
     check_once(features.folder, ["meta.json", *(path.name for path in paths.values())], compare)
 
 
-def _damaged(folder: Path, error: Exception) -> UserError:
+def _damage_error(folder: Path, error: Exception) -> UserError:
     reason = f"{Path(error.filename).name} is missing" if isinstance(error, FileNotFoundError) else error
     return UserError(
         f"the cached features in {folder} are damaged ({reason}); remove the folder and run the command again"

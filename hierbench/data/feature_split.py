@@ -49,17 +49,17 @@ class FeatureSplit(Split):
         if features.scale is not None:
             self.scale = torch.tensor(features.scale, device=device)
 
-    def _drawn(self, batches: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _draw_images(self, batches: Sequence[Tensor]) -> Sequence[Tensor]:
         """Draw a view for each row, for all batches at once on the CPU: neither device nor ranks change them."""
         order = torch.cat(list(batches))
         if self.num_views > 1:
             order = order + len(self) * torch.randint(self.num_views, order.shape)
         return list(order.split([len(batch) for batch in batches]))
 
-    def _augmented(self, images: Tensor, rows: Tensor, batch: int, first: int) -> Tensor:
-        return self._plain(images, rows)
+    def _augment(self, images: Tensor, rows: Tensor, batch: int, first: int) -> Tensor:
+        return self._load_unaugmented(images, rows)
 
-    def _plain(self, images: Tensor, rows: Tensor) -> Tensor:
+    def _load_unaugmented(self, images: Tensor, rows: Tensor) -> Tensor:
         vectors = images.index_select(0, rows).to(torch.get_default_dtype())
         if self.mapped is not None:
             self.gathered += vectors.nbytes

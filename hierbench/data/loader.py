@@ -82,11 +82,11 @@ class Split:
         """
         # Random numbers are drawn for the whole batch on every rank, so that the images do not depend on their number.
         shares = [len(batch) // self.num_ranks for batch in batches]
-        drawn = zip(self._drawn(batches), shares, strict=True)
+        drawn = zip(self._draw_images(batches), shares, strict=True)
         parts = [rows[self.rank * share : (self.rank + 1) * share] for rows, share in drawn]
         labels = self.labels[torch.cat(list(batches)).to(self.device)].split([len(batch) for batch in batches])
         for share, targets, (images, rows) in zip(shares, labels, self._gather(parts), strict=True):
-            yield self._augmented(images, rows, len(targets), self.rank * share), targets
+            yield self._augment(images, rows, len(targets), self.rank * share), targets
 
     def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images [b, 3, H, W] and labels [b] of this rank's share of the evaluated examples, in order."""
@@ -95,16 +95,16 @@ class Split:
         batches = mine.split(EVAL_BATCH) if len(mine) else []
         labels = self.labels[mine.to(self.device)].split(EVAL_BATCH) if len(mine) else []
         for some, (images, rows) in zip(labels, self._gather(batches), strict=True):
-            yield self._plain(images, rows), some
+            yield self._load_unaugmented(images, rows), some
 
-    def _drawn(self, batches: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _draw_images(self, batches: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return which of the images stand for the rows of each batch: those of the rows themselves."""
         return batches
 
-    def _augmented(self, images: Tensor, rows: Tensor, batch: int, first: int) -> Tensor:
+    def _augment(self, images: Tensor, rows: Tensor, batch: int, first: int) -> Tensor:
         return resize_to(normalise(self.crop(images, rows, batch, first), self.mean, self.std), self.input_size)
 
-    def _plain(self, images: Tensor, rows: Tensor) -> Tensor:
+    def _load_unaugmented(self, images: Tensor, rows: Tensor) -> Tensor:
         return resize_to(normalise(images[rows], self.mean, self.std), self.input_size)
 
     def _gather(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -74,7 +74,7 @@ def _problem(source: Source, done: dict[str, NDArray[np.bool_]], absent: list[st
     problems = []
     if absent:
         total = sum(map(len, done.values()))
-        problems.append(f"{len(absent):,} of {total:,} images are missing: {_some(absent)}")
+        problems.append(f"{len(absent):,} of {total:,} images are missing: {_join_first(absent)}")
         classes = list(source.paths)
         gone = [
             f"{split}/{classes[label]}"
@@ -82,7 +82,7 @@ def _problem(source: Source, done: dict[str, NDArray[np.bool_]], absent: list[st
             for label in np.setdiff1d(source.labels[split], source.labels[split][rows]).tolist()
         ]
         if gone:
-            problems.append(f"whole classes: {_some(gone)}")
+            problems.append(f"whole classes: {_join_first(gone)}")
     if unreadable:
         problems.append(unreadable_images(unreadable))
     return "; ".join(problems)
@@ -94,5 +94,5 @@ def unreadable_images(errors: list[str], most: int = SHOWN) -> str:
     return shown if len(errors) == 1 else f"{len(errors):,} images cannot be read: {shown}"
 
 
-def _some(names: list[str]) -> str:
+def _join_first(names: list[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f", ... ({len(names):,})" if len(names) > SHOWN else "")

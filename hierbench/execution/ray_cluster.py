@@ -72,7 +72,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driv
     engine, losses = engine_digest(), Counter[str]()
 
     def start(job: Job) -> Any:
-        return task.remote(engine, _order(job, setting, probe), progress)
+        return task.remote(engine, _task_arguments(job, setting, probe), progress)
 
     running = {start(job): job for job in jobs}
     while running:
@@ -91,7 +91,7 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driv
                 for line in notes:
                     queue.note(f"{line} (on {node})")
                 outcome = Outcome(state, error and f"{error} (on {node})")
-                queue.end(job, _received(setting.store.run(job.id), files, outcome))
+                queue.end(job, _write_received(setting.store.run(job.id), files, outcome))
             except LocalRayletDiedError:  # nothing that this process starts can run any more
                 raise
             except RayTaskError as error:  # outside `execute`, which turns errors into outcomes
@@ -123,7 +123,7 @@ def engine_digest() -> str:
     return digest.hexdigest()
 
 
-def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
+def _task_arguments(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
     """Return the arguments of a task: plain values, which a node of any version can read."""
     file, weights = Path(job.method.reference), setting.weights and setting.weights.resolve()
     return {
@@ -135,7 +135,7 @@ def _order(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
     }
 
 
-def _received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
+def _write_received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outcome:
     """Write the files that a node sent, the status last: a run that arrived incomplete is not done."""
     if not files:
         return outcome

@@ -43,7 +43,7 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
     Raises:
         UserError: there is no such job, or not its method or weights.
     """
-    run = _named(name, setting.store)
+    run = _find_planned_run(name, setting.store)
     spec, weights = _spec(run), setting.weights
     if weights is not None and not weights.is_file():
         raise UserError(f"--weights: no file {weights}")
@@ -71,7 +71,7 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
         return _run(Job(spec, method, bases=tuple(bases)), replace(setting, weights=weights))
 
 
-def _named(beginning: str, store: Store) -> Run:
+def _find_planned_run(beginning: str, store: Store) -> Run:
     """Return the only planned run whose id has this prefix."""
     runs = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
     if not runs:

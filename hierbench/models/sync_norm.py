@@ -49,12 +49,12 @@ class RankNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map [B, C, ...] to the same shape."""
-        out = self._normalised(input) if self.training else super().forward(input)
+        out = self._normalise(input) if self.training else super().forward(input)
         for module in self.after:
             out = module(out)
         return out
 
-    def _normalised(self, input: Tensor) -> Tensor:
+    def _normalise(self, input: Tensor) -> Tensor:
         assert self.running_mean is not None and self.running_var is not None
         assert self.num_batches_tracked is not None and self.momentum is not None
         values = at_least_float32(input)

@@ -42,7 +42,7 @@ def method_options(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
         if isinstance(item, str | Path):
             names += [part.strip() for part in str(item).split(",") if part.strip()]
             continue
-        cls, values = _parts(item)
+        cls, values = _class_and_hyperparameters(item)
         reference = _class_reference(cls, runs)
         earlier = given_methods.setdefault(cls.name, (reference, values))
         if earlier != (reference, values):
@@ -55,18 +55,18 @@ def method_options(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
     ]
 
 
-def _parts(item: Any) -> tuple[AnyMethod, dict[str, Any]]:
+def _class_and_hyperparameters(item: Any) -> tuple[AnyMethod, dict[str, Any]]:
     """Return class and hyperparameters: those given of a `Configured`, all of an instance."""
     if isinstance(item, Configured):
-        return item.cls, _plain(item.cls, item.cls.Params.model_validate(dict(item.values)), item.values)
+        return item.cls, _without_defaults(item.cls, item.cls.Params.model_validate(dict(item.values)), item.values)
     if isinstance(item, Method | PostHoc):
-        return type(item), _plain(type(item), item.params, type(item).Params.model_fields)
+        return type(item), _without_defaults(type(item), item.params, type(item).Params.model_fields)
     if isinstance(item, type) and issubclass(item, Method | PostHoc):
         return item, {}
     raise UserError(f"a method is a name, a path, or a class or instance of Method or PostHoc, not {item!r}")
 
 
-def _plain(cls: AnyMethod, params: Any, names: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+def _without_defaults(cls: AnyMethod, params: Any, names: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     """Return hyperparameters as JSON, without those that are None and None by default: TOML has no None."""
     fields, values = cls.Params.model_fields, params.model_dump(mode="json")
     return {name: values[name] for name in names if not (values[name] is None and fields[name].default is None)}
@@ -101,7 +101,7 @@ def _class_reference(cls: AnyMethod, runs: Path) -> str:
 def _class_source(cls: type) -> str:
     """Return the text of a file: a class and the imports that it uses; a UserError if it needs anything else."""
     namespace = vars(sys.modules.get(cls.__module__, builtins))
-    source, imports = _found(cls, namespace)
+    source, imports = _find_source(cls, namespace)
     if not source or cls.__qualname__ != cls.__name__:
         raise UserError(f"the source of {cls.__name__} cannot be found; define it at the top level of a cell or a file")
     used = sorted(_globals(symtable.symtable(source, "<source>", "exec")) - {cls.__name__})
@@ -115,7 +115,7 @@ def _class_source(cls: type) -> str:
     return "\n\n".join(filter(None, [head, "\n".join(needed), source])) + "\n"
 
 
-def _found(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str, list[str]]]:
+def _find_source(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str, list[str]]]:
     """Return the source of a class, and {name: statements} of the imports at the top level around it."""
     cells = namespace.get("In", []) if "get_ipython" in namespace else []  # of a notebook, as they ran
     functions = [inspect.unwrap(member) for member in vars(cls).values() if isinstance(member, FunctionType)]

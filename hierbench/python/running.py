@@ -90,7 +90,7 @@ def run(
     names, settings = method_options(methods, Path(runs))
     if not names:
         raise UserError('methods names no method; give "all", "paper", names or classes')
-    changes = [format_override(key, value) for key, value in _settings(set)]
+    changes = [format_override(key, value) for key, value in _flatten_settings(set)]
     options = Options(
         dataset=str(dataset),
         methods=",".join(names),
@@ -115,7 +115,7 @@ def run(
     return ended.board
 
 
-def _settings(settings: Any, section: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_settings(settings: Any, section: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted keys and values; the dict of a key without a dot is a section, but for grids and a method's."""
     if settings is not None and not isinstance(settings, Mapping):
         raise UserError(f'set is a dict, as in {{"train.epochs": 3}}, got {settings!r}')
@@ -124,19 +124,19 @@ def _settings(settings: Any, section: str = "") -> Iterator[tuple[str, Any]]:
             raise UserError(f'set: a key is a text, as in "train.epochs", got {name!r}')
         key = f"{section}{name}"
         if isinstance(value, Mapping) and (section or "." not in name) and not TABLES.fullmatch(key):
-            yield from _settings(value, f"{key}.")
+            yield from _flatten_settings(value, f"{key}.")
         else:
-            yield key, _plain(key, value)
+            yield key, _to_python(key, value)
 
 
-def _plain(key: str, value: Any) -> Any:
+def _to_python(key: str, value: Any) -> Any:
     """Return a value with numbers and arrays of NumPy, or tensors, as numbers and lists of Python."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {name: _plain(key, item) for name, item in value.items()}
+        return {name: _to_python(key, item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(key, item) for item in value]
+        return [_to_python(key, item) for item in value]
     if not isinstance(value, str | int | float | None):
         raise UserError(f"set: {key} = {value!r} is not a number, text, list or dict")
     return value

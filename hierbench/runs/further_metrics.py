@@ -58,7 +58,7 @@ def read_further(record: Record, records: Records) -> Values:
 
     Values of other code are returned only where there are no predictions to compute them from.
     """
-    place = _cached(record, records)
+    place = _cache_file(record, records)
     content = None if place is None else _read(place)
     kept = {} if content is None else _values(content, record, records)
     return kept | published_values(record, records)
@@ -81,7 +81,7 @@ def _values(content: Mapping[str, Any], record: Record, records: Records) -> Val
 
 def write_further(record: Record, records: Records, values: Values) -> None:
     """Keep the values of a run in the user's cache, where that can be written."""
-    if (place := _cached(record, records)) is not None:
+    if (place := _cache_file(record, records)) is not None:
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_json(place, values_content(record, records, values))
@@ -97,7 +97,7 @@ def values_content(record: Record, records: Records, values: Values) -> dict[str
     }
 
 
-def _cached(record: Record, records: Records) -> Path | None:
+def _cache_file(record: Record, records: Records) -> Path | None:
     origin, folder = predictions_origin(record, records), cache_folder()
     if folder is None or origin[0] is None or not record.has_predictions:
         return None

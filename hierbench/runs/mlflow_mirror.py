@@ -118,10 +118,10 @@ class Mirror:
 
     def has(self, job_id: str) -> bool:
         """Whether a finished job is in MLflow; also True where the mirror is off, so nothing is left to write."""
-        return self.uri == "off" or job_id in self._mirrored
+        return self.uri == "off" or job_id in self._mirrored_ids
 
     @cached_property
-    def _mirrored(self) -> set[str]:
+    def _mirrored_ids(self) -> set[str]:
         """The ids of the jobs that were written to this server; empty if its database is gone."""
         if self._database is not None and not is_database(self._database):
             return set()
@@ -143,7 +143,7 @@ class Mirror:
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        self._log_metrics(self._parent, [Metric(_allowed(name), value, now, 0) for name, value in means.items()])
+        self._log_metrics(self._parent, [Metric(_metric_key(name), value, now, 0) for name, value in means.items()])
         if self._keeps_artifacts:
             self._client.log_artifact(self._parent, str(table))
 
@@ -230,7 +230,7 @@ class Mirror:
         ended = started + int(1000 * record.seconds)
         child = self._client.create_run(self._experiment, started, tags=tags, run_name=label).info.run_id
         metrics = [
-            Metric(_allowed(name), value, started, int(row["epoch"]))
+            Metric(_metric_key(name), value, started, int(row["epoch"]))
             for row in history
             for name, value in row.items()
             if name != "epoch"
@@ -240,7 +240,7 @@ class Mirror:
             if model is not None:
                 self._client.log_outputs(child, [LoggedModelOutput(model, 0)])
             test = {name: value for name, value in record.result.get("test", {}).items() if value is not None}
-            metrics += [Metric(_allowed(f"test_{name}"), test[name], ended, 0, model_id=model) for name in test]
+            metrics += [Metric(_metric_key(f"test_{name}"), test[name], ended, 0, model_id=model) for name in test]
         self._log_metrics(child, metrics)
         params = [Param(name, str(value)) for name, value in flatten(spec.content()) if value not in (None, {})]
         self._client.log_batch(child, params=params[:100])
@@ -272,7 +272,7 @@ class Mirror:
         with refuse_links(self.runs, FILE).open("a", encoding="utf-8") as file:
             line = {"id": job_id, "server": self._server, "experiment": self._experiment}
             file.write(json.dumps(line) + "\n")
-        self._mirrored.add(job_id)
+        self._mirrored_ids.add(job_id)
 
 
 def _dataset_input(data: DatasetSpec, context: str) -> Any:
@@ -285,7 +285,7 @@ def _dataset_input(data: DatasetSpec, context: str) -> Any:
     return DatasetInput(Dataset.from_dictionary(dataset.to_dict()), [InputTag("mlflow.data.context", context)])
 
 
-def _allowed(name: str) -> str:
+def _metric_key(name: str) -> str:
     """Return a name with nothing that MLflow refuses in names of metrics."""
     return re.sub(r"[^\w./ :-]", "_", name.replace("@", "_at_"))
 

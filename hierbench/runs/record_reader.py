@@ -92,7 +92,7 @@ def read_record(folder: Path, *, received: bool = False) -> Record:
 def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None:
     """Return the record of one folder; None where it says that it is of another dataset."""
     fields: dict[str, Any] = {"folder": folder}
-    parse = _strict if received else _fast
+    parse = _parse_strictly if received else _parse_quickly
     findings, notes, damaged = list[str](), list[str](), list[str]()
     state = State.REJECTED
     try:
@@ -103,7 +103,7 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
         content = _read_spec(folder, damaged)
         if dataset is not None and _dataset_in(content) != dataset:
             return None
-        fields |= _identified(content, folder.name)
+        fields |= _parse_spec(content, folder.name)
         if fields.get("spec") is not None and fields["spec"].code != CODE_VERSION:
             notes.append(f"made by version {fields['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
         fields["status"] = status = _read_status(folder, damaged, parse)
@@ -115,9 +115,9 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
             findings += wrong.values()
             damaged += wrong
             record = Record(state=State.REJECTED, **fields)
-            findings += _lacking(record)
+            findings += _missing_digests(record)
             if not damaged:
-                fields |= _contents(record, files, findings, parse)
+                fields |= _read_contents(record, files, findings, parse)
             state = State.RECORDED if _has_evidence(record) else State.CLAIMED
     except _ProblemError as problem:
         findings.append(str(problem))
@@ -138,7 +138,7 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
 
 def _read_spec(folder: Path, damaged: list[str]) -> dict[str, Any]:
     try:
-        return _strict(read_bytes(f"{folder}/spec.json"))
+        return _parse_strictly(read_bytes(f"{folder}/spec.json"))
     except FileNotFoundError:
         damaged.append("spec.json")
         raise _ProblemError("spec.json is missing") from None
@@ -152,7 +152,7 @@ def _dataset_in(content: Content) -> Any:
     return data.get("name") if isinstance(data, dict) else None
 
 
-def _identified(content: dict[str, Any], name: str) -> dict[str, Any]:
+def _parse_spec(content: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the parsed spec: `spec` and `row`, or `scored`."""
     fields: dict[str, Any]
     try:
@@ -201,7 +201,7 @@ def _read_status(folder: Path, damaged: list[str], parse: Parse) -> dict[str, An
         raise _ProblemError(f"status.json: {error}") from None
 
 
-def _lacking(record: Record) -> Iterable[str]:
+def _missing_digests(record: Record) -> Iterable[str]:
     """Yield a finding for each file of a finished run without a digest in status.json."""
     needed = ["spec.json", "metrics.json", "environment.json"]
     needed += ["history.csv"] if record.spec is not None and not record.bases else []
@@ -211,7 +211,7 @@ def _lacking(record: Record) -> Iterable[str]:
         yield f"status.json has no digest of {' and '.join(lacking)}"
 
 
-def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], parse: Parse) -> dict[str, Any]:
+def _read_contents(record: Record, files: Mapping[str, bytes], findings: list[str], parse: Parse) -> dict[str, Any]:
     """Return `result` and `environment`."""
     contents: dict[str, Any] = {}
     try:
@@ -236,16 +236,16 @@ def _contents(record: Record, files: Mapping[str, bytes], findings: list[str], p
     return {**contents, "environment": environment}
 
 
-def _strict(content: bytes) -> dict[str, Any]:
+def _parse_strictly(content: bytes) -> dict[str, Any]:
     return parse_json_object(content.decode())
 
 
-def _fast(content: bytes) -> dict[str, Any]:
+def _parse_quickly(content: bytes) -> dict[str, Any]:
     """Parse a file that this program wrote, as its digest says: of 5,000 runs in a third of the time."""
     try:
         parsed = from_json(content, allow_inf_nan=False)
     except ValueError:  # half a surrogate pair, as in a title made of a file's name, only Python's parser reads it
-        return _strict(content)
+        return _parse_strictly(content)
     if not isinstance(parsed, dict):
         raise ValueError("it is not a JSON object")
     return parsed

@@ -23,7 +23,7 @@ def is_finished(spec: Spec, store: Store) -> bool:
     used = recorded if isinstance(recorded, list) else [recorded]
     present = predictions_of_bases(spec, store)
     same = len(present) == len(used) and all(now in (None, then) for now, then in zip(present, used, strict=True))
-    return (same or not present) and not _damaged(spec, record)
+    return (same or not present) and not _damaged_files(spec, record)
 
 
 def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
@@ -31,7 +31,7 @@ def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
     return [read_record(store.run(base).folder).recorded_digest(PREDICTIONS) for base in spec.bases]
 
 
-def _damaged(spec: Spec, record: Record) -> list[str]:
+def _damaged_files(spec: Spec, record: Record) -> list[str]:
     """Return the files of a run that are damaged, or not those of this job; a finished one needs its predictions."""
     names, files = list(record.damaged), record.status.get("files", {})
     if record.status.get("state") != "done":  # its files need not be there yet
@@ -45,12 +45,12 @@ def _damaged(spec: Spec, record: Record) -> list[str]:
 
 def needs_repair(spec: Spec, run: Run, *, read: bool = False) -> bool:
     """Whether a run has no status yet, or corrupted files; `read` also verifies the predictions' content."""
-    return not run.status or bool(_damaged(spec, read_record(run.folder, received=read)))
+    return not run.status or bool(_damaged_files(spec, read_record(run.folder, received=read)))
 
 
 def repair(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
     """Quarantine corrupted files and plan the job again; to be called with the run's lock. Its time so far is kept."""
-    if names := _damaged(spec, read_record(run.folder, received=read)):
+    if names := _damaged_files(spec, read_record(run.folder, received=read)):
         before = run.status
         kept = {key: before[key] for key in ("started", "seconds") if key in before}
         place = quarantine(run, names)

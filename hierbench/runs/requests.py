@@ -125,7 +125,7 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
     if forged and notes is not None:
         lines = counted(forged, "line", ("is", "are"))
         notes.append(f"{root / FILE}: {lines} ignored, as the id is not the digest of the content")
-    return tuple(_whole(lines) for lines in lines_by_id.values() if any(line.kind is not None for line in lines))
+    return tuple(_merge_lines(lines) for lines in lines_by_id.values() if any(line.kind is not None for line in lines))
 
 
 def record_request(
@@ -146,7 +146,7 @@ def record_request(
         ids=tuple(ids),
         budget=dict(budget or {}),
     )
-    with _locked(root):
+    with _lock_file(root):
         earlier = next((recorded for recorded in read_requests(root) if recorded.id == request.id), None)
         again = {"request": request.id, "time": request.time}
         _append(root, again if earlier else request.model_dump(mode="json", by_alias=True))
@@ -158,11 +158,11 @@ def extend_request(
 ) -> Request:
     """Append the ids and budgets that a search has added, if they are new; return the whole request."""
     learned = _Line(id=request.id, time=_now(), ids=tuple(ids), budget=dict(budget or {}))
-    if _whole([request, learned]) == request:
+    if _merge_lines([request, learned]) == request:
         return request
-    with _locked(root):
+    with _lock_file(root):
         current = {request_by_id.id: request_by_id for request_by_id in read_requests(root)}.get(request.id, request)
-        extended, old_ids = _whole([current, learned]), set(current.ids)
+        extended, old_ids = _merge_lines([current, learned]), set(current.ids)
         if extended != current:
             new = learned.model_copy(update={"ids": tuple(run_id for run_id in learned.ids if run_id not in old_ids)})
             _append(root, new.model_dump(mode="json", by_alias=True, exclude_defaults=True))
@@ -177,9 +177,7 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
     count after those of the earlier parts.
     """
     request_by_id = {request.id: request for request in read_requests(root)}
-    of_runs = [
-        request for request in (_published(request, ids) for request in read_requests(source, [])) if request.ids
-    ]
+    of_runs = [request for request in (_publish(request, ids) for request in read_requests(source, [])) if request.ids]
     named = {run_id for request in of_runs for run_id in request.ids}
     if later and (unnamed := [run_id for run_id in ids if run_id not in named]):
         of_runs.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
@@ -196,10 +194,10 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
 
 def keep_requests(root: Path, ids: Sequence[str]) -> None:
     """Remove all ids but these from a publication's requests, and the requests that have no others."""
-    _write(root, [request for request in (_published(request, ids) for request in read_requests(root)) if request.ids])
+    _write(root, [request for request in (_publish(request, ids) for request in read_requests(root)) if request.ids])
 
 
-def _published(request: Request, ids: Iterable[str]) -> Request:
+def _publish(request: Request, ids: Iterable[str]) -> Request:
     kept_ids = set(ids)
     kept: dict[str, Any] = {name: without_paths(getattr(request, name)) for name in ("options", "budget")}
     kept["ids"] = tuple(run_id for run_id in request.ids if run_id in kept_ids)
@@ -302,7 +300,7 @@ def oldest_first(ids: Iterable[str], requests: Iterable[Request], started: Mappi
     )
 
 
-def _whole(lines: Sequence[_Line]) -> Request:
+def _merge_lines(lines: Sequence[_Line]) -> Request:
     """Return the request that lines of one id say, one of which is whole; ids and budget are of all."""
     first, budget = next(line for line in lines if line.kind is not None), dict[str, Any]()
     for line in lines:
@@ -317,7 +315,7 @@ def _whole(lines: Sequence[_Line]) -> Request:
 
 
 @contextmanager
-def _locked(root: Path) -> Iterator[None]:
+def _lock_file(root: Path) -> Iterator[None]:
     """Hold the lock of the file; a UserError where it cannot be written."""
     try:
         with Lock(root, "requests"):

@@ -83,7 +83,7 @@ class Bundle:
 
     def _add_predictions(self, record: Record, target: Path, root: Path) -> None:
         """Write a run's predictions in compact form, and the targets of all runs once."""
-        packed, targets = self._compacted(record, root)
+        packed, targets = self._compact_arrays(record, root)
         if packed is None:
             return
         compact.write_packed(target, packed)
@@ -104,11 +104,11 @@ class Bundle:
         if paths is not None:
             published_tree.write_tree(self.folder, paths)
 
-    def _compacted(self, record: Record, root: Path) -> tuple[dict[str, NDArray[Any]] | None, IntArray | None]:
+    def _compact_arrays(self, record: Record, root: Path) -> tuple[dict[str, NDArray[Any]] | None, IntArray | None]:
         """Return the arrays of a run's compact file and its targets [N], as far as there are any."""
         try:
             if record.has_predictions:
-                return self._packed(record)
+                return self._pack(record)
             if not record.has_ranks:
                 return None, None
             arrays = compact.read_packed(record.folder)
@@ -121,7 +121,7 @@ class Bundle:
         except (OSError, ValueError) as error:
             raise UserError(f"the predictions of run {record.id[:12]} cannot be published: {error}") from None
 
-    def _packed(self, record: Record) -> tuple[dict[str, NDArray[Any]] | None, IntArray]:
+    def _pack(self, record: Record) -> tuple[dict[str, NDArray[Any]] | None, IntArray]:
         source = record.recorded_digest(PREDICTIONS)
         if source is None:
             raise ValueError("status.json has no digest of them")

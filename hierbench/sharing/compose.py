@@ -118,11 +118,11 @@ def refuse_rejected(board: Board, report: FolderReport) -> list[str]:
         "row", [(row.label, row.reasons) for row in report.rows if row.rejected and not run_ids.isdisjoint(row.runs)]
     )
     if unfinished := [row for row in board.rows if row.n < row.planned]:
-        raise _unfinished(unfinished[0], board.records)
+        raise _unfinished_error(unfinished[0], board.records)
     return notes_on(board.records, report.rows, report.tables)
 
 
-def _unfinished(row: Row, records: Records) -> UserError:
+def _unfinished_error(row: Row, records: Records) -> UserError:
     """Return the error for a row with unfinished runs; without them and its later seeds, it is one without gaps."""
     first = next((place for place, run_id in enumerate(row.runs) if not records[run_id].done), 0)
     odd = [f"{records.root / run_id[:12]}*" for run_id in row.runs[first:]]

@@ -169,7 +169,7 @@ def _extract(request: CacheRequest, weights: Path | None, device: str, partial: 
         on_rows(done, total)
         flushed = time.monotonic()
         try:
-            for block, features in _computed(extractor, missing):
+            for block, features in _compute_blocks(extractor, missing):
                 if not features.isfinite().all():
                     raise UserError(
                         f"{request.model.backbone} gives values that are not finite on images of {block.split}"
@@ -206,7 +206,7 @@ def _rows(block: Block, prepared: Prepared) -> slice:
     return slice(before + block.first, before + block.last)
 
 
-def _computed(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block, Tensor]]:
+def _compute_blocks(extractor: Extractor, blocks: list[Block]) -> Iterator[tuple[Block, Tensor]]:
     """Yield blocks with their features, computed in several threads."""
     # Blocks with a thread each are faster on a CPU than one with several, and give the same numbers on any cores.
     at_once = blocks_at_once(extractor.device.type, _image_size(extractor.wanted))

@@ -183,11 +183,11 @@ def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced
     places = torch.full((len(classes),), num // len(classes))
     places[torch.randperm(len(classes))[: num % len(classes)]] += 1
     rows = labels.argsort(stable=True).split(counts.tolist())
-    drawn = [_drawn(rows_of_rank, place) for rows_of_rank, place in zip(rows, places.tolist(), strict=True)]
+    drawn = [_draw_rows(rows_of_rank, place) for rows_of_rank, place in zip(rows, places.tolist(), strict=True)]
     return torch.cat(drawn)[torch.randperm(num)]
 
 
-def _drawn(rows: Tensor, num: int) -> Tensor:
+def _draw_rows(rows: Tensor, num: int) -> Tensor:
     """Return `num` of a class's rows [n]: as many whole random orders as needed, the last one cut."""
     orders = [rows[torch.randperm(len(rows))] for _ in range(-(-num // len(rows)))]
     return torch.cat([rows[:0], *orders])[:num]

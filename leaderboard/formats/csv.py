@@ -16,11 +16,11 @@ def render(table: Table) -> str:
     names = names or [*table.keys] or [column.rstrip(" ↑↓") for column in table.columns]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _plain(value) for name, value in record.items()} for record in records)
+    writer.writerows({name: _disarm_formula(value) for name, value in record.items()} for record in records)
     return text.getvalue()
 
 
-def _plain(value: Any) -> Any:
+def _disarm_formula(value: Any) -> Any:
     """Return a value that no spreadsheet computes: an apostrophe stands before text that begins like a formula."""
     if isinstance(value, list | tuple):
         value = " ".join(map(str, value))

@@ -81,7 +81,7 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     small = f"<small><bdi>{_safe(cell.small)}</bdi></small>" if cell.small else ""
     if isinstance(cell, Text):
         star = ' <span class="star" title="competitive">★<span class="unseen"> competitive</span></span>'
-        inner = f"{_linked(cell.text, cell.link)}{star if cell.star else ''}{small}"
+        inner = f"{_link(cell.text, cell.link)}{star if cell.star else ''}{small}"
         return f'<th scope="row">{inner}</th>' if heads_row else f"<td>{inner}</td>"
     if isinstance(cell, Number):
         number = str(cell)
@@ -98,6 +98,6 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     return f'<td class="n">{shown.replace("-", "−")}{width}{arrow}{small}</td>'
 
 
-def _linked(text: str, link: str) -> str:
+def _link(text: str, link: str) -> str:
     shown = f"<bdi>{_safe(text)}</bdi>"
     return f'<a href="{escape(link)}">{shown}</a>' if link else shown

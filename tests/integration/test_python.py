@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import hierbench
 from hierbench.config.overrides import format_override
-from hierbench.python.running import _settings
+from hierbench.python.running import _flatten_settings
 from hierbench.utils.errors import UserError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
@@ -92,7 +92,7 @@ def test_settings_may_be_nested_and_of_numpy(page, light, monkeypatch):
         "tune": {"runs": 1, "grid": {"ce": {"lr.classifier": (0.5, 1)}}},
         "methods": {"mine": {"weights": {"a b": 1}, "lr": {"own": 1}}},
     }
-    assert [format_override(key, value) for key, value in _settings(nested)] == [
+    assert [format_override(key, value) for key, value in _flatten_settings(nested)] == [
         "train.lr.type-I.backbone=0.1",
         "train.lr.type-I.transform=0.5",
         "train.lr.type-I.classifier=0.1",

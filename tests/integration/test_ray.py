@@ -201,13 +201,13 @@ def order(tmp_path, data_dir, undisturbed):
     """The message of the driver to a node."""
     from hierbench.api.registry import find_method
     from hierbench.config.spec import Spec
-    from hierbench.execution.ray_cluster import _order
+    from hierbench.execution.ray_cluster import _task_arguments
     from hierbench.execution.resources import Setting
     from hierbench.runs.job import Job
 
     specs = [Spec.model_validate_json(path.read_bytes()) for path in undisturbed.glob("*/spec.json")]
     spec = next(spec for spec in specs if spec.method.name == "ce")
-    return _order(Job(spec, find_method("ce")), Setting(tmp_path / "runs", data_dir, threads=1), ".shared-x")
+    return _task_arguments(Job(spec, find_method("ce")), Setting(tmp_path / "runs", data_dir, threads=1), ".shared-x")
 
 
 def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
@@ -235,5 +235,5 @@ def test_a_run_that_did_not_arrive_whole_is_not_done(tmp_path, monkeypatch):
 
     monkeypatch.setattr(on_ray, "write_bytes", write)
     files = {"status.json": b'{"state": "done"}', "metrics.json": b"{}", "history.csv": b""}
-    assert "No space left" in on_ray._received(Run(tmp_path), files, Outcome("done")).error
+    assert "No space left" in on_ray._write_received(Run(tmp_path), files, Outcome("done")).error
     assert not (tmp_path / "status.json").exists()

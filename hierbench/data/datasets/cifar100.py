@@ -58,7 +58,7 @@ def open_source(request: SourceRequest) -> Source:
     path = request.source
     if path is not None and (zipfile.is_zipfile(path) if path.is_file() else (path / "train").is_dir()):
         return _pictures(path)
-    root = source_root(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed(downloads))
+    root = source_root(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed_files(downloads))
     for name in MD5S:
         if not (root / FOLDER / name).is_file():
             raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
@@ -67,7 +67,7 @@ def open_source(request: SourceRequest) -> Source:
     paths = shipped_paths("cifar100")
     if read_pickle(root / FOLDER / "meta").get("fine_label_names") != list(paths):
         raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
-    changed = _changed(root)
+    changed = _changed_files(root)
     is_val = _last_of_each_class(labels, VAL_PER_CLASS)
     pixels = {"train": images[~is_val], "val": images[is_val], "test": test_images}
     labels_of = {"train": labels[~is_val], "val": labels[is_val], "test": test_labels}
@@ -166,7 +166,7 @@ def _load(read: Callable[[], bytes], name: str) -> Images:
     return decode(content, name, SIZE)
 
 
-def _changed(root: Path) -> list[str]:
+def _changed_files(root: Path) -> list[str]:
     """Return the names of the files that are not the official ones."""
     return [name for name, md5 in MD5S.items() if not check_integrity(root / FOLDER / name, md5)]
 

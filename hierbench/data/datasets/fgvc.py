@@ -33,9 +33,9 @@ def open_source(request: SourceRequest) -> Source:
     if not images_folder.is_dir():
         raise UserError(f"no folder {images_folder}; --source takes the folder that holds {FOLDER}")
     annotated = {split: _annotations(root, split) for split in SPLITS}
-    paths = _paths(annotated)
+    paths = _join_tree(annotated)
     variants = root / FOLDER / "data" / "variants.txt"
-    if unlisted := paths.keys() - {line.strip() for line in _lines(variants)}:
+    if unlisted := paths.keys() - {line.strip() for line in _read_lines(variants)}:
         raise UserError(f"{min(unlisted)} is not in {variants}, or the folder is incomplete")
     index = {variant: i for i, variant in enumerate(paths)}
     labels = {
@@ -68,7 +68,7 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
     return decode_file(path, (SIZE, SIZE), without_banner)
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     return read_given(path, str(path)).splitlines()
 
 
@@ -77,7 +77,7 @@ def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
     images: dict[str, dict[str, str]] = {}
     for level in reversed(LEVELS):  # the rows are in the order of the variants' file
         path = root / FOLDER / "data" / f"images_{level}_{split}.txt"
-        for line in _lines(path):
+        for line in _read_lines(path):
             image, _, name = line.partition(" ")
             if not name.strip() or not image or "/" in image or "\0" in image:
                 raise UserError(f"{path.name}: a line is not 'image name': {line!r}")
@@ -88,7 +88,7 @@ def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
     return images
 
 
-def _paths(annotated: dict[str, dict[str, dict[str, str]]]) -> dict[str, tuple[str, ...]]:
+def _join_tree(annotated: dict[str, dict[str, dict[str, str]]]) -> dict[str, tuple[str, ...]]:
     """Join the tree: {variant: (manufacturer, family, variant)}, variants in sorted order."""
     paths: dict[str, tuple[str, ...]] = {}
     for images in annotated.values():

@@ -58,7 +58,7 @@ def open_source(request: SourceRequest) -> Source:
     if not test:
         raise UserError(f"{source} has no images ILSVRC2012_val_*.JPEG: val or ILSVRC2012_img_val.tar is missing")
     if not all(test.values()):
-        test = _labelled(source, sorted(test))
+        test = _validation_classes(source, sorted(test))
     names: dict[str, list[str]] = {"train": [], "val": [], "test": sorted(test)}
     labels: dict[str, list[int]] = {"train": [], "val": [], "test": [index[test[name]] for name in names["test"]]}
     for wnid, label in index.items():
@@ -106,18 +106,18 @@ def _names(source: Path) -> Iterator[tuple[str, str]]:
             raise UserError(f"{archive} is truncated or damaged ({error})") from None
 
 
-def _labelled(source: Path, names: list[str]) -> dict[str, str]:
+def _validation_classes(source: Path, names: list[str]) -> dict[str, str]:
     """Return {image of the official validation set: class}, from the devkit."""
-    truth, meta = _devkit(source)
+    truth, meta = _read_devkit(source)
     try:
         numbers = [int(line) for line in truth.split()]
-        wnid_of = _wnids(meta)
+        wnid_of = _read_wnids(meta)
         return {name: wnid_of[numbers[_number(name.removeprefix("ILSVRC2012_")) - 1]] for name in names}
     except (ValueError, LookupError) as error:
         raise UserError(f"{source}: the devkit does not label the validation images ({error})") from None
 
 
-def _devkit(source: Path) -> tuple[str, bytes]:
+def _read_devkit(source: Path) -> tuple[str, bytes]:
     """Return the content of the devkit's ground truth and of its meta.mat, from its folder or archive."""
     contents: dict[str, bytes] = {}
     for path in map(Path, files_below(source)):
@@ -141,7 +141,7 @@ def _devkit(source: Path) -> tuple[str, bytes]:
     return contents[TRUTH].decode("ascii", "replace"), contents[META]
 
 
-def _wnids(meta: bytes) -> dict[int, str]:
+def _read_wnids(meta: bytes) -> dict[int, str]:
     """Return {number of a class in ILSVRC2012: WordNet id} of meta.mat; inner nodes of its tree are left out."""
     from scipy.io import loadmat
 

@@ -53,7 +53,7 @@ def open_source(request: SourceRequest) -> Source:
         raise UserError(f"{path.name}: wnids.txt does not list the 200 classes of Tiny ImageNet ({odd} differs)")
     index = {name: i for i, name in enumerate(paths)}
     train, val = _train_and_val(archive.namelist(), index, path.name)
-    test = _test(annotations, index, set(archive.namelist()), path.name)
+    test = _test_images(annotations, index, set(archive.namelist()), path.name)
 
     items = {"train": train, "val": val, "test": test}
     labels = {split: np.array([label for _, label in rows], dtype=np.int64) for split, rows in items.items()}
@@ -100,7 +100,7 @@ def _train_and_val(
     return train, val
 
 
-def _test(annotations: list[str], index: dict[str, int], names: set[str], archive: str) -> list[tuple[str, int]]:
+def _test_images(annotations: list[str], index: dict[str, int], names: set[str], archive: str) -> list[tuple[str, int]]:
     test = []
     for line in annotations:
         fields = line.split("\t")

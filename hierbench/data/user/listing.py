@@ -31,7 +31,7 @@ Divided = dict[str, list[Photograph]]  # per split
 
 
 @contextmanager
-def _named() -> Iterator[None]:
+def _name_unreadable() -> Iterator[None]:
     """Turn the error of a folder or file that may not be read into a UserError that names it."""
     try:
         yield
@@ -46,7 +46,7 @@ def is_hugging_face(images: str) -> bool:
     return images.startswith(HUB) or any(Path(images, file).is_file() for file in SAVED)
 
 
-@_named()
+@_name_unreadable()
 def list_images(section: SourceSection) -> Listing:
     """Find the images of a dataset.
 
@@ -82,7 +82,7 @@ def list_images(section: SourceSection) -> Listing:
     return listing
 
 
-@_named()
+@_name_unreadable()
 def guess_splits(images: Path) -> str | None:
     """Return "folders" or "column" where the images are divided already, None where they are not."""
     if is_hugging_face(str(images)):
@@ -128,7 +128,7 @@ def _add_classes(split: str, listing: Listing) -> None:
         files = list(_files_below(os.path.join(root, split, label), listing))
         if not files:
             empty.append(f"{split}/{label}".lstrip("/"))
-        listing.photographs.extend(_photograph(os.path.relpath(path, root), path, label, split) for path in files)
+        listing.photographs.extend(_read_photograph(os.path.relpath(path, root), path, label, split) for path in files)
     if empty or not classes:
         problem = f"class folders without an image: {', '.join(empty)}" if empty else "no class folders"
         raise UserError(f"{root / split} has {problem}; images end in {', '.join(SUFFIXES)}")
@@ -156,7 +156,7 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
                 listing.ignored[_kind(entry.name)] += 1
 
 
-def _photograph(name: str, path: str, label: str, split: str) -> Photograph:
+def _read_photograph(name: str, path: str, label: str, split: str) -> Photograph:
     status = os.stat(path)
     return Photograph(name, label, split, status.st_size, status.st_mtime_ns)
 
@@ -190,7 +190,7 @@ def _read_manifest(manifest: Path, *, with_split: bool) -> Listing:
         if os.path.isdir(path):
             raise UserError(f"{place}: {image} is a folder, not an image")
         if os.path.exists(path):
-            photographs.append(_photograph(name, path, label, "".join(split)))
+            photographs.append(_read_photograph(name, path, label, "".join(split)))
         else:
             missing.append(image)
     if not row_of:
@@ -244,7 +244,7 @@ def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Sp
     lacking: dict[str, list[str]] = {split: [] for split in SPLITS}
     for label, images in of_class.items():
         if splits.kind == "shares":
-            parts = _shares(images, splits)
+            parts = _divide_class(images, splits)
         else:
             parts = {split: [image for image in images if image.split == split] for split in SPLITS}
         for split, part in parts.items():
@@ -259,7 +259,7 @@ def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Sp
     return divided, [_remark(split, lacking[split]) for split in ("val", "test") if lacking[split]]
 
 
-def _shares(images: Sequence[Photograph], splits: Splits) -> Divided:
+def _divide_class(images: Sequence[Photograph], splits: Splits) -> Divided:
     """Divide one class: its images in the order of the SHA-256 of seed and name, test first, then val."""
     drawn = sorted(images, key=lambda image: sha256(repr((splits.seed, image.name)).encode(errors="replace")).digest())
     val, test = sizes(len(images), splits.val or 0.0, splits.test or 0.0)

@@ -272,12 +272,12 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "i
     """Raise a UserError that names every class without a leaf in the tree and every leaf without a class."""
     leaves, classes = set(paths), set(labels)
     inner = {node for path in paths.values() for node in path[:-1]}
-    alike = {_plain(leaf): leaf for leaf in sorted(leaves - classes)}
+    alike = {_simplify_name(leaf): leaf for leaf in sorted(leaves - classes)}
 
     def described(label: str) -> str:
         if label in inner:
             return f"{label!r} (an inner node, not a leaf)"
-        near = alike.get(_plain(label))
+        near = alike.get(_simplify_name(label))
         return repr(label) + (f" (the tree has {near!r})" if near else "")
 
     problems = [
@@ -295,6 +295,6 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "i
         raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{questions}")
 
 
-def _plain(name: str) -> str:
+def _simplify_name(name: str) -> str:
     """Return a name without easily mistaken differences: case, forms of the same letter, blanks and underscores."""
     return unicodedata.normalize("NFKC", name).casefold().replace("_", " ").replace("-", " ").strip()

@@ -102,7 +102,7 @@ def _annotate(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
     boxes = place_labels(
         points,
         np.array([(extent.width + 2.0 * unit, extent.height + unit) for extent in extents]),
-        _covered(points, whiskers, 4.0 * unit),
+        _marker_boxes(points, whiskers, 4.0 * unit),
         np.array(axes.get_window_extent(renderer).extents),
         gap=6.0 * unit,
     )
@@ -115,7 +115,7 @@ def _annotate(figure: Figure, axes: Axes, rows: Sequence[Row]) -> None:
             axes.plot(ends[:, 0], ends[:, 1], color=style.GREY, linewidth=0.5, zorder=2, scalex=False, scaley=False)
 
 
-def _covered(points: Floats, whiskers: Floats, radius: float) -> Floats:
+def _marker_boxes(points: Floats, whiskers: Floats, radius: float) -> Floats:
     """Return the boxes [3 x points, 4] of the markers at points [.., 2] and of their whiskers, which reach [.., 2]."""
     thin = np.full(len(points), radius / 4.0)
     square = np.full_like(points, radius)
@@ -171,21 +171,21 @@ def place_labels(points: Floats, sizes: Floats, obstacles: Floats, bounds: Float
         crossed = crosses(point, nearest_boxes(boxes, point)[:, None], foreign).sum(axis=1)
         outside = size.prod() - overlap(boxes, bounds)
         offered.append(boxes)
-        fixed.append(far + _covering(covered, 2.5, 2.0, gap) + 0.7 * gap * crossed + 20.0 * outside / gap)
+        fixed.append(far + _covering_cost(covered, 2.5, 2.0, gap) + 0.7 * gap * crossed + 20.0 * outside / gap)
     chosen = np.full((len(points), 4), np.nan)  # NaN overlaps and crosses nothing
     for _ in range(SWEEPS):
         before = chosen.copy()
         for i, boxes in enumerate(offered):
             others = np.delete(chosen, i, axis=0)
             crossed = crosses(points[i], nearest_boxes(boxes, points[i])[:, None], others).sum(axis=1)
-            conflict = _covering(overlap(boxes[:, None], others), 4.0, 4.0, gap) + 4.0 * gap * crossed
+            conflict = _covering_cost(overlap(boxes[:, None], others), 4.0, 4.0, gap) + 4.0 * gap * crossed
             chosen[i] = boxes[(fixed[i] + conflict).argmin()]
         if np.array_equal(chosen, before):
             break
     return chosen
 
 
-def _covering(areas: Floats, once: float, more: float, gap: float) -> Floats:
+def _covering_cost(areas: Floats, once: float, more: float, gap: float) -> Floats:
     """Return the cost [places] of covering areas [places, things]: a constant per thing, and more for a large area."""
     costs: Floats = np.where(areas > 0.0, once * gap + more * areas / gap, 0.0).sum(axis=1)
     return costs

@@ -23,7 +23,7 @@ def configuration(name: str) -> Configuration:
     Raises:
         UserError: no such network or tag.
     """
-    cfg = _published(name)
+    cfg = _published_weights(name)
     return Configuration(tuple(cfg.input_size[1:]), tuple(cfg.mean), tuple(cfg.std))
 
 
@@ -76,7 +76,7 @@ class HubFile:
 
 def default_weights(name: str) -> HubFile | Remote | None:
     """Return the file of published weights, or None if all of them need code to be read."""
-    cfg = _published(name)
+    cfg = _published_weights(name)
     # Some networks have a way of loading of their own: for the file at the url, or, marked "hf", for that on the hub.
     if cfg.hf_hub_id and cfg.custom_load != "hf":
         return HubFile(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors")
@@ -90,7 +90,7 @@ def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str
     return state if convert is None else dict(convert(state, network))
 
 
-def _published(name: str) -> Any:
+def _published_weights(name: str) -> Any:
     """Return timm's record of a network and its weights."""
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):

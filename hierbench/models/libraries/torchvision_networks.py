@@ -25,7 +25,7 @@ def configuration(name: str) -> Configuration:
     Raises:
         UserError: no such network.
     """
-    if (weights := _default(name)) is None:
+    if (weights := _default_weights(name)) is None:
         return Configuration()
     transforms = weights.transforms()
     side = transforms.crop_size[0]
@@ -91,7 +91,7 @@ def describe_output(network: nn.Module) -> Output:
 
 def default_weights(name: str) -> Remote | None:
     """Return the file of the network's default weights; its name holds the first digits of its digest."""
-    if (weights := _default(name)) is None:
+    if (weights := _default_weights(name)) is None:
         return None
     digest = re.search(r"-([0-9a-f]{8,64})\.pth", weights.url)
     return Remote(f"the weights of torchvision:{name}", weights.url, sha256=digest[1] if digest else "")
@@ -108,7 +108,7 @@ def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str
     return dict(interpolate_embeddings(math.isqrt(num_patches) * patch, patch, state))
 
 
-def _default(name: str) -> Any:
+def _default_weights(name: str) -> Any:
     """Return a network's default weights, None without any."""
     if name not in (names := models.list_models(module=models)):
         raise unknown_network("torchvision", name, names)

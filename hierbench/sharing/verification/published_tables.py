@@ -160,7 +160,7 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
             board = board if columns == PAPER else with_columns(board, columns, data_dir)
         else:
             finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
-            content = _without(content, given_table.further)
+            content = _drop_keys(content, given_table.further)
     except UserError as error:
         finding.reject(f"it cannot be made again from its records: {error}")
         return finding
@@ -168,7 +168,7 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     _check_runs(board, finding, published=published)
     made = parse_json_object(board.render("json"))
     if records.notes:  # requests are ignored, which have the tuning budgets
-        content, made = _without(content, ["tuning"]), _without(made, ["tuning"])
+        content, made = _drop_keys(content, ["tuning"]), _drop_keys(made, ["tuning"])
     _compare_rows(content, made, finding)
     if published and not finding.rejected:
         _note_pages(path, board, finding)
@@ -290,11 +290,11 @@ def _compare_rows(given_table: dict[str, Any], made: dict[str, Any], finding: Fi
         finding.reject(f"the row {row['title']} {row['type']}, which the records have, is missing")
 
 
-def _without(content: Any, names: Collection[str]) -> Any:
+def _drop_keys(content: Any, names: Collection[str]) -> Any:
     """Return JSON types without the keys of these names, at any depth."""
     if isinstance(content, dict):
-        return {name: _without(value, names) for name, value in content.items() if name not in names}
-    return [_without(value, names) for value in content] if isinstance(content, list) else content
+        return {name: _drop_keys(value, names) for name, value in content.items() if name not in names}
+    return [_drop_keys(value, names) for value in content] if isinstance(content, list) else content
 
 
 def _difference(given_value: Any, made: Any, place: str = "") -> str:

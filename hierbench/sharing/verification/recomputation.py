@@ -37,7 +37,7 @@ def load_predictions(record: Record, tree: Hierarchy) -> Loaded:
     scores, targets = load_arrays(record.folder / PREDICTIONS, "scores", "targets")
     if scores.ndim != 2 or scores.dtype.kind != "f" or scores.shape[1] != tree.num_classes:
         raise ValueError(f"scores {scores.shape} {scores.dtype} are not those of {tree.num_classes} classes")
-    return scores, _known(targets, len(scores), tree)
+    return scores, _check_targets(targets, len(scores), tree)
 
 
 Ranks = tuple[IntArray, IntArray]  # ranked classes [N, k] and targets [N]
@@ -49,20 +49,20 @@ class Targets:
     def __init__(self, data_dir: Path, folder: Path) -> None:
         self.data_dir, self.folder = data_dir, folder
         self._prepared: dict[DatasetSpec, Prepared | None] = {}
-        self._known: dict[tuple[Any, ...], IntArray | None] = {}
+        self._cached: dict[tuple[Any, ...], IntArray | None] = {}
 
     def of(self, check: RunCheck) -> IntArray | None:
         """Return the targets [N] of a run's data, None where that data is not here."""
         data, spec = check.dataset, check.record.spec
         rows = None if spec is None else spec.evaluation
         key = (data, None if rows is None else (rows.drop_last, rows.drop_order))
-        if key not in self._known:
+        if key not in self._cached:
             prepared, targets = self._find(data), None
             if prepared is not None and prepared.digest == data.digest:
                 _, labels = prepared.arrays("test")
                 targets = labels if spec is None else labels[evaluated_rows(labels, "test", spec)]
-            self._known[key] = targets
-        return self._known[key]
+            self._cached[key] = targets
+        return self._cached[key]
 
     def with_digest(self, check: RunCheck, digest: str) -> IntArray | None:
         """Return the targets [N] that have a digest: of prepared data, or those kept beside the records; or None."""
@@ -87,7 +87,7 @@ def recompute(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks
         their source, or None.
     """
     try:
-        ranks = _ranked(check, tree, known_targets)
+        ranks = _read_ranks(check, tree, known_targets)
         if ranks is None:
             return None
         ranked, targets = ranks
@@ -135,12 +135,12 @@ def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree:
             check.reject(f"the interval of {name} is {ends} in metrics.json, and {about}")
 
 
-def _ranked(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks | None:
+def _read_ranks(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks | None:
     """Return ranked classes [N, k] and targets [N], from whichever form of the predictions is here, or None."""
-    packed = _packed(check) if os.path.lexists(check.record.folder / compact.FILE) else None
+    packed = _read_compact(check) if os.path.lexists(check.record.folder / compact.FILE) else None
     if check.record.has_predictions:
         if check.record.scored is not None:
-            ranked, targets = _scored(check, tree)
+            ranked, targets = _rank_scored(check, tree)
         else:
             scores, targets = load_predictions(check.record, tree)
             ranked = compact.ranked_classes(scores)
@@ -161,17 +161,17 @@ def _ranked(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks |
             f"not computed from {compact.FILE}: no targets with its digest, neither in {compact.TARGETS} nor prepared"
         )
         return None
-    return packed.ranked, _known(targets_with_digest, len(packed.ranked), tree)
+    return packed.ranked, _check_targets(targets_with_digest, len(packed.ranked), tree)
 
 
-def _packed(check: RunCheck) -> compact.Compact:
+def _read_compact(check: RunCheck) -> compact.Compact:
     packed = compact.read_compact(check.record.folder)
     if packed.source != check.record.recorded_digest(PREDICTIONS):
         check.reject(f"{compact.FILE} was not made from the {PREDICTIONS} that status.json records")
     return packed
 
 
-def _scored(check: RunCheck, tree: Hierarchy) -> tuple[IntArray, IntArray]:
+def _rank_scored(check: RunCheck, tree: Hierarchy) -> tuple[IntArray, IntArray]:
     """Return ranked classes and targets of scored predictions, after comparing their digest with the record's."""
     assert check.record.scored is not None
     scores: NDArray[Any] | None
@@ -183,13 +183,13 @@ def _scored(check: RunCheck, tree: Hierarchy) -> tuple[IntArray, IntArray]:
         classes, scores, targets = load_arrays(path, "classes", "scores_of_classes?", "targets")
         if classes.ndim != 2 or classes.dtype.kind != "i" or classes.min() < 0 or classes.max() >= tree.num_classes:
             raise ValueError("its ranked classes are not classes")
-        targets, ranked = _known(targets, len(classes), tree), classes
+        targets, ranked = _check_targets(targets, len(classes), tree), classes
     if make_scored(check.record.scored.name, check.record.scored.dataset, scores, classes, targets).id != check.id:
         check.reject("its predictions are not those whose digest is in spec.json")
     return ranked, targets
 
 
-def _known(targets: NDArray[Any], num: int, tree: Hierarchy) -> IntArray:
+def _check_targets(targets: NDArray[Any], num: int, tree: Hierarchy) -> IntArray:
     """Return targets [N] after checking that each is a class."""
     if targets.shape != (num,) or targets.dtype.kind not in "iu" or not num:
         raise ValueError(f"targets {targets.shape} {targets.dtype} are not those of {num} examples")

@@ -72,7 +72,7 @@ class Arrays:
             )
         names, scores = self.columns, self.scores
         scores = scores if names is None else in_order_of_tree(scores, names, tree, self.where)
-        return _checked(
+        return _check_parts(
             {"scores": scores} | ({} if self.targets is None else {"targets": self.targets}), tree, self.where
         )
 
@@ -89,7 +89,7 @@ def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
     if kind not in FORMATS:
         raise UserError(f"{path.name}: predictions are {', '.join(FORMATS)} files, not {kind or 'without an ending'!r}")
     with _one_line(path, path.name):
-        predictions = _checked(_parts(path, tree), tree, path.name)
+        predictions = _check_parts(_read_parts(path, tree), tree, path.name)
     if not predictions.num_examples:
         raise UserError(f"{path.name} has no predictions")
     return predictions
@@ -106,7 +106,7 @@ def read_targets(path: Path, tree: Hierarchy, name: str = "--targets") -> tuple[
         if path.suffix.lower() not in FORMATS:
             lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
             return class_indices([line for line in lines if line], tree, name), None
-        parts = _parts(path, tree, only_targets=True)
+        parts = _read_parts(path, tree, only_targets=True)
         targets = parts.get("targets", parts.get("scores"))  # the only array may have any name
         if targets is None or targets.ndim != 1:
             raise UserError(f"{name} has no array of targets [N]")
@@ -126,7 +126,7 @@ def _one_line(path: Path, name: str) -> Iterator[None]:
         raise UserError(f"{name}: {' '.join(str(error).split())[:300]}") from None
 
 
-def _parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
+def _read_parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
     """Return the content of a file; arrays have our names or those of Hugging Face's `predict`."""
     kind = path.suffix.lower()
     if kind in TABLES:
@@ -153,7 +153,7 @@ def _texts(values: NDArray[Any] | None) -> list[str] | None:
     return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values.tolist()]
 
 
-def _checked(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
+def _check_parts(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
     """Return predictions with class indices; a UserError unless their parts fit each other and the tree."""
     scores, classes = parts.get("scores"), None
     if scores is not None and scores.ndim == 1 and scores.dtype.kind in "iuUS" and "classes" not in parts:

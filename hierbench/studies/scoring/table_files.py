@@ -61,10 +61,10 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
     if only_targets:
         labels = labels or (others if len(others) == 1 else [])
         if "targets" not in parts and not labels:
-            raise UserError(f"{where} has no column of targets; it has {_some(columns)}")
+            raise UserError(f"{where} has no column of targets; it has {_join_first(columns)}")
         return {"targets": frame[labels[0]].to_numpy(), **parts} if labels else parts
     if not named:
-        return _numbered(frame[others], tree, where) | parts
+        return _read_numbered(frame[others], tree, where) | parts
     if odd := [name for name in others if find_role(name) not in ("labels", "classes")]:
         raise UserError(f"{where}: column {odd[0]!r} is not a class of the tree")
     targets = {"targets": frame[labels[0]].to_numpy()} if labels else {}
@@ -86,7 +86,7 @@ def _named_as_classes(columns: Sequence[str], tree: Hierarchy, where: str) -> bo
     return True
 
 
-def _numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDArray[Any]]:
+def _read_numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDArray[Any]]:
     """Return the parts of a table whose columns are numbered, or hold a list in each cell."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in frame.columns:
@@ -118,7 +118,7 @@ def _numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDA
     classes = labels if classes is None else classes
     if classes is None:
         if scores is None:
-            raise UserError(f"{where} has no column of scores or classes; it has {_some(list(frame.columns))}")
+            raise UserError(f"{where} has no column of scores or classes; it has {_join_first(list(frame.columns))}")
         raise UserError(
             f"{where} has {scores.shape[1]:,} columns of scores, the tree has {tree.num_classes:,} classes; {FOR_TIMM}"
         )
@@ -139,7 +139,7 @@ def _only_test(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     return frame[names == "test"].drop(columns=column).reset_index(drop=True)
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_first(names: Sequence[str]) -> str:
     return ", ".join(repr(name[:40]) for name in names[:8]) + ", ..." * (len(names) > 8)
 
 

@@ -261,7 +261,7 @@ class TrialRecord:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.storage, self.folder = storage, folder
         engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
-        with self._locked():
+        with self._lock_study():
             make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
             database = RDBStorage(storage, engine_kwargs=engine)
             self._study = optuna.create_study(
@@ -269,7 +269,7 @@ class TrialRecord:
             )
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_study(self) -> Iterator[None]:
         def problem(error: BaseException) -> UserError:
             cause = error.__cause__ or error
             reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
@@ -280,12 +280,12 @@ class TrialRecord:
 
     def trials(self) -> list[FrozenTrial]:
         """Return the recorded trials."""
-        with self._locked():
+        with self._lock_study():
             return self._study.get_trials(deepcopy=False)
 
     def add(self, trial: FrozenTrial, runs: Sequence[str]) -> bool:
         """Add a trial with the ids of its runs; return False if it is there already."""
-        with self._locked():
+        with self._lock_study():
             trials = [(trial.user_attrs.get("runs"), trial.state) for trial in self._study.get_trials(deepcopy=False)]
             if (list(runs), trial.state) in trials:
                 return False
