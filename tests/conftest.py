@@ -35,7 +35,7 @@ LONGEST = [
     "test_collapse_command",
     "test_foreign_methods",
     "test_frozen",
-    "test_together",
+    "test_concurrent_runs",
     "test_job",
     "test_golden",
     "test_your_data",

@@ -1,4 +1,4 @@
-"""Learning rates of a method's own: in plans, ids and tables."""
+"""Learning rates that a method declares: in plans, ids and tables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Several `hierbench run` on one folder at once, and a folder that no database can be in."""
+"""Several `hierbench run` on one folder at once, and a folder that cannot hold a database."""
 
 import re
 import shutil
