@@ -22,6 +22,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 Result = Table | Shown | int | None
+PICTURES = (".svg", ".pdf", ".png")
 FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  # parameters
 
 
@@ -141,6 +142,13 @@ class Command(TyperCommand):
         self.arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
         for argument in self.arguments:
             vars(argument)["display_type_rich"] = lambda ctx: None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of the command line; --draw without the name of a picture leaves that to the command."""
+        for i, word in enumerate(args):
+            if word == "--draw" and not "".join(args[i + 1 : i + 2]).endswith(PICTURES):
+                args = [*args[:i], "--draw=", *args[i + 1 :]]
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words after the command's name: [OPTIONS] A [B]."""

@@ -1,4 +1,4 @@
-"""`hierbench data list|new|prepare|verify`."""
+"""`hierbench data list|tree|new|prepare|verify`."""
 
 import sys
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hierbench.cli.command import command, group
+from hierbench.cli.command import command, group, write_result
 from hierbench.config.completion import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
+from hierbench.config.tree_options import TreeOptions
 from hierbench.leaderboard.table import Flag, Line, Number, Table, Text
 from hierbench.utils.errors import UserError
 
@@ -51,10 +52,46 @@ def list_(
     return Table("Datasets", ("Name", "Dataset", "Recipes", "State", *SPLITS), rows)
 
 
+@command("data tree taxonomy.csv --output tree.csv")
+def tree(
+    file: Annotated[str, typer.Argument(help="A tree: a table, lines, JSON or Newick; or one that hierbench has.")],
+    *,
+    options: TreeOptions,
+    output: Annotated[Path | None, "Write the tree as a row of nodes per class, coarsest first: a .csv."] = None,
+    draw: Annotated[
+        str | None, typer.Option(metavar="[FILE]", help="Draw it, SVG, PDF or PNG; by default TREE.svg.")
+    ] = None,
+) -> None:
+    """Read a tree, and say what it was read as."""
+    from hierbench.data.user.user_dataset import read_users_tree
+    from hierbench.figures.plots import style
+    from hierbench.hierarchy.readers import canonical_text, shipped_names
+
+    known = file in shipped_names() and not Path(file).exists()
+    reading = read_users_tree(file if known else str(Path(file).absolute()), options)
+    picture = None if draw is None else Path(draw or f"{Path(file).stem}.svg")
+    if picture is not None:
+        style.check_output(picture, "--draw")
+    for line in reading.about:
+        print(line)
+    if output is not None:
+        write_result(canonical_text(reading.paths), output)
+        print(f"wrote {output}")
+    if picture is not None:
+        from hierbench.figures.plots.tree_picture import plot_tree
+
+        drawing = plot_tree(reading.paths)
+        style.write_figure(drawing.figure, picture)
+        for line in [*drawing.remarks, f"wrote {picture}"]:
+            print(line)
+
+
 @command("data new birds --images images --tree taxonomy.csv")
 def new(
     name: Annotated[str, typer.Argument(help="Name of the dataset: letters, digits, - and _.")],
-    tree: Annotated[str, "File of paths or edges, or the name of a tree that comes with hierbench."],
+    tree: Annotated[str, "File of a tree, see `data tree`, or the name of one that comes with hierbench."],
+    *,
+    options: TreeOptions,
     images: Annotated[
         str,
         typer.Option(metavar="PATH", help="Folder with a folder per class, a manifest, or hf:NAME."),
@@ -77,14 +114,16 @@ def new(
     if features:
         if (backbone, resize) != ("wrn10-1-s4", "stretch"):
             raise UserError("--backbone and --resize are for images; features are trained on as they are")
-        request = TemplateRequest(name, "", tree, output or Path(f"{name}.toml"), features=features)
+        request = TemplateRequest(name, "", tree, output or Path(f"{name}.toml"), features=features, options=options)
         sizes = write_recipe(request, lambda share: None, lambda line: print(line, file=sys.stderr))
         return _announce(request, sizes, "rows")
     is_library, side = ":" in backbone, 64 if backbone.startswith("wrn") else 224
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)
     size = input_size(model) if is_library else (side, side)
-    request = TemplateRequest(name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size)
+    request = TemplateRequest(
+        name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size, options=options
+    )
     with Meter(f"reading {name}", 1.0) as meter:
         sizes = write_recipe(request, lambda share: meter.part("images", share, 1.0), meter.say)
     _announce(request, sizes, "images read")
@@ -155,4 +194,4 @@ def verify(
     print(f"{name}: unchanged since it was prepared, digest {prepared.verify(name, data_dir, dataset).digest[:12]}")
 
 
-app = group("List, prepare and verify datasets.", list_, new, prepare, verify)
+app = group("List, prepare and verify datasets.", list_, tree, new, prepare, verify)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.config.validation import Closed
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -50,6 +51,12 @@ class SourceSection(Closed):
     images: str = ""  # a folder, a manifest (.csv, .parquet), or hf:NAME
     features: str = ""  # in place of images: an .npz, or a folder of .npy
     tree: Annotated[str, Field(min_length=1)]  # a file, or the name of a shipped tree
+    columns: str | list[str] = ""  # these six are the arguments of Hierarchy.read
+    form: Form | None = None
+    parents: Parents = "error"
+    inner: Inner = "error"
+    encoding: str = "utf-8"
+    separator: str = ""
     splits: Splits = Splits.model_validate("column")  # of images
     resize: Literal["stretch", "center-crop"] = "stretch"
 
@@ -70,6 +77,12 @@ class SourceSection(Closed):
     def is_manifest(self) -> bool:
         """Whether the images are listed in a file."""
         return Path(self.images).suffix.lower() in (".csv", ".parquet")
+
+    @property
+    def tree_options(self) -> TreeOptions:
+        """How the tree is read."""
+        columns = self.columns if isinstance(self.columns, str) else ",".join(self.columns)
+        return TreeOptions(columns, self.form, self.parents, self.inner, self.encoding, self.separator)
 
     def below(self, folder: Path) -> "SourceSection":
         """Return the section with its paths taken from a folder; a tree without a file there is a shipped one."""

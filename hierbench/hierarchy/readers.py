@@ -1,126 +1,178 @@
-"""The two file formats of a tree, a CSV of paths and `parent child` lines, and the trees that the project ships."""
+"""The one door for trees: whatever form a tree has becomes paths here, and what it was read as is said.
+
+Also the trees that the project ships.
+"""
 
 import csv
+import gc
 import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
+from typing import Any
 
-MOST_CLASSES = 1 << 15  # the distance matrix takes 2 bytes per pair of classes; ImageNet-21K has 21,841 classes
-DEEPEST = 256  # levels; WordNet has 20
+from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
+from hierbench.hierarchy.node_paths import (
+    DEEPEST,
+    Branches,
+    NodePath,
+    PathNodes,
+    in_order_of_numbers,
+    number_nodes,
+    similar_names,
+)
+from hierbench.hierarchy.tree_forms import branches_from_file, branches_from_object, branches_from_text
+from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
 
-
-def edges_from_lines(text: str) -> list[tuple[str, str]]:
-    """Return the (parent, child) pairs of `parent child` lines; a ValueError names a malformed line."""
-    edges = []
-    for number, line in enumerate(text.splitlines(), 1):
-        fields = line.split()
-        if not fields or fields[0].startswith("#"):
-            continue
-        if len(fields) != 2:
-            raise ValueError(f"line {number} is not 'parent child': {line.strip()!r}")
-        edges.append((fields[0], fields[1]))
-    return edges
-
-
-def paths_from_csv(text: str, header: bool | None) -> tuple[dict[str, tuple[str, ...]], str]:
-    """Return {class: (coarsest, ..., class)} of CSV rows, see `Hierarchy.read`, and whether they are paths or edges."""
-    rows = [
-        (number, [cell.strip() for cell in row])
-        for number, row in enumerate(csv.reader(io.StringIO(text, newline="")), 1)
-        if any(cell.strip() for cell in row)
-    ]
-    if not rows:
-        raise ValueError("the file is empty")
-    if len(rows) > MOST_CLASSES + 1:
-        raise ValueError(f"it has more than {MOST_CLASSES:,} rows")
-    for number, row in rows:
-        if len(row) > DEEPEST:
-            raise ValueError(f"line {number} has more than {DEEPEST} columns")
-    width = max(len(row) for _, row in rows)
-    rows = [(number, row + [""] * (width - len(row))) for number, row in rows]
-    if width == 2 and (edges := _edges_from_columns(rows, header)):
-        return paths_from_edges(edges), "edges"
-    first = rows[0][1]
-    columns = list(zip(*(row for _, row in rows[1:]), strict=True)) or [()] * width
-    if header is None:
-        header = not any(cell and cell in column for cell, column in zip(first, columns, strict=True))
-    rows = rows[1:] if header else rows
-    if not rows:
-        raise ValueError("the file has no path below the header")
-    forward = [(number, tuple(cell for cell in row if cell)) for number, row in rows]
-    first_cells = [row[0] for _, row in rows]
-    last_names = [path[-1] for _, path in forward]
-    if len(set(last_names)) < len(last_names) and "" not in first_cells and len(set(first_cells)) == len(rows):
-        forward = [(number, path[::-1]) for number, path in forward]
-    paths: dict[str, tuple[str, ...]] = {}
-    for number, path in forward:
-        if path[-1] in paths:
-            raise ValueError(f"line {number}: duplicate class {path[-1]!r}")
-        paths[path[-1]] = path
-    return paths, "paths"
+Paths = dict[str, NodePath]  # {class: (coarsest, ..., class)}, in target order
+UNSPECIFIED = "{} (unspecified)"  # the leaf that stands for a class that is also a parent
+MAX_SHOWN = 60  # characters of a name, and numbers of levels, in what was understood
 
 
-def _edges_from_columns(rows: list[tuple[int, list[str]]], header: bool | None) -> list[tuple[str, str]]:
-    """Return the (parent, child) pairs of two columns, in either direction; [] if they are paths."""
-    # In paths no name is in both columns, except in one row that repeats it. Edges may begin with a header, which has
-    # no name in common with the others; a row with one name is a node below the root.
-    pairs = [(row[0], row[1]) for _, row in rows]
-    if header is None:
-        header = not {*pairs[0]} & {name for pair in pairs[1:] for name in pair if name}
-    pairs = pairs[1:] if header else pairs
-    children, right = ([pair[side] for pair in pairs if pair[0] != pair[1] and pair[side]] for side in (0, 1))
-    if not set(children) & set(right):
-        return []
-    if len(set(children)) == len(children) and len(set(right)) < len(right):  # child, parent
-        pairs = [(above, node) for node, above in pairs]
-    return [(above, node) if node else ("", above) for above, node in pairs]
+@dataclass(frozen=True)
+class TreeReading:
+    """A tree that was read: {class: path}, its form, and what was understood, in up to five lines.
+
+    The form is "paths", "edges", or "lines" of edges.
+    """
+
+    paths: Paths
+    form: str
+    about: tuple[str, ...]
+    nodes: PathNodes
 
 
-def paths_from_edges(edges: list[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return {leaf: (coarsest, ..., leaf)} in the order of the (parent, child) pairs, without the root.
-
-    A node with the parent "" has no parent. The only node without one is the root; above several, one is implied.
+def read_tree(source: Any, options: TreeOptions = DEFAULT_OPTIONS, header: bool | None = None) -> TreeReading:
+    """Read a tree from a file or an object, see `Hierarchy.read`.
 
     Raises:
-        ValueError: a node has two parents or is in a cycle, or nothing is below the root.
+        ValueError: it is no tree, or can be read in two ways; the error names the file, and the line or node.
+        OSError: the file cannot be read.
     """
-    parent: dict[str, str] = {}
-    for above, node in edges:
-        if parent.setdefault(node, above) != above:
-            raise ValueError(f"node {node!r} has two parents: {parent[node]!r} and {above!r}")
-    inner = set(parent.values())
-    names = {name for edge in edges for name in edge if name}
-    tops = [name for name in names if not parent.get(name)]
-    root = tops[0] if len(tops) == 1 else ""
-    paths, reached = {}, {root}
-    for leaf in parent:
-        if leaf in inner:
-            continue
-        path = [leaf]
-        while (above := parent.get(path[-1], "")) not in ("", root):
-            if above in path:
-                raise ValueError(f"node {above!r} is in a cycle")
-            path.append(above)
-            if len(path) > DEEPEST:
-                raise ValueError(f"node {leaf!r} lies more than {DEEPEST} levels deep")
-        paths[leaf] = tuple(reversed(path))
-        reached.update(path)
-    if lost := names - reached:
-        raise ValueError(f"node {min(lost)!r} is in a cycle")
-    return paths
-
-
-def named_edge(edge: tuple[str, str]) -> tuple[str, str]:
-    """Return a (parent, child) pair of names unchanged; raise a ValueError for anything else."""
+    is_file = isinstance(source, str | Path)
+    name = Path(source).name if is_file else f"{type(source).__name__}"
     try:
-        above, node = edge
-    except (TypeError, ValueError):
-        raise ValueError(f"an edge must be a pair (parent, child), got {edge!r}") from None
-    for name in (above, node):
-        if not isinstance(name, str):
-            raise ValueError(f"names of nodes must be strings, got {name!r} in the edge {(above, node)!r}")
-        if not name:
-            raise ValueError(f"the edge {(above, node)!r} has an empty name")
-    return above, node
+        with _without_collection():
+            if is_file:
+                branches = branches_from_file(Path(source), options, header)
+            else:
+                branches = branches_from_object(source, options)
+            return _check(branches, options, name)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{name}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{name}: it is nested too deeply") from None
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Pause the collection of circular garbage: there is none, and it takes 40% of the time of a large tree."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:
+    """Return the paths by class, in target order; a ValueError for classes that repeat, or that are also parents."""
+    paths, notes = _choose_paths(branches, options), list(branches.notes)
+    if not paths:
+        raise ValueError("it has no classes")
+    if deep := next((leaf for leaf, path in paths.items() if len(path) > DEEPEST), ""):
+        raise ValueError(f"node {deep!r} lies more than {DEEPEST} levels deep")
+    if branches.form == "lines":
+        paths = dict(sorted(paths.items()))
+    ordered = in_order_of_numbers(paths)
+    if list(ordered) != list(paths):
+        notes.append("the classes are whole numbers, in their order")
+    nodes = number_nodes(ordered.values())
+    parents = set(nodes.parents)
+    inner = {leaf for leaf, chain in zip(ordered, nodes.chains, strict=True) if chain[-1] in parents}
+    if inner and options.inner == "error":
+        first = next(leaf for leaf in ordered if leaf in inner)
+        problem = f"class {first!r} is also a parent" + f", and {len(inner) - 1:,} more are" * (len(inner) > 1)
+        raise ValueError(f"{problem}; --inner leaf makes a leaf {UNSPECIFIED.format(first)!r} below it")
+    if inner:
+        notes.append(f"{len(inner):,} of the classes are also parents: a leaf below each stands for it")
+        below = {leaf: UNSPECIFIED.format(leaf) for leaf in inner}
+        ordered = {
+            below.get(leaf, leaf): (*path, below[leaf]) if leaf in below else path for leaf, path in ordered.items()
+        }
+        nodes = number_nodes(ordered.values())
+    if alike := similar_names({part for path in ordered.values() for part in path}):
+        notes.append(f"{alike[0]!r} and {alike[1]!r} differ only in case or blanks")
+    return TreeReading(ordered, branches.form, _describe(name, branches, ordered, nodes, notes), nodes)
+
+
+def _choose_paths(branches: Branches, options: TreeOptions) -> Paths:
+    """Return one path for each class; a ValueError where a class repeats, unless `parents` says which to keep."""
+    chosen: Paths = {}
+    row_of: dict[str, int] = {}
+    for row, path in enumerate(branches.paths):
+        leaf = path[-1]
+        earlier = chosen.setdefault(leaf, path)
+        if row_of.setdefault(leaf, row) == row or (earlier == path and branches.may_repeat):
+            continue
+        place = f"{branches.places[row]}: " if branches.places else ""
+        if earlier == path:
+            raise ValueError(f"{place}duplicate class {leaf!r}")
+        if options.parents == "error":
+            before = f" ({branches.places[row_of[leaf]]})" if branches.places else ""
+            raise ValueError(
+                f"{place}duplicate class {leaf!r}: {show_path(path)}, and before {show_path(earlier)}{before}; "
+                f"{branches.join}--parents first, shortest or longest keeps one"
+            )
+        if options.parents != "first" and (len(path) < len(earlier)) == (options.parents == "shortest"):
+            chosen[leaf] = path if len(path) != len(earlier) else earlier
+    return chosen
+
+
+def show_path(path: NodePath) -> str:
+    """Return a path for a reader: a > b > c."""
+    return " > ".join(one_line(part, MAX_SHOWN) for part in path[:MAX_SHOWN])
+
+
+def _describe(name: str, branches: Branches, paths: Paths, nodes: PathNodes, notes: Sequence[str]) -> tuple[str, ...]:
+    height = max(map(len, nodes.chains))
+    sizes = [
+        len({chain[level] if level < len(chain) else chain[-1] for chain in nodes.chains}) for level in range(height)
+    ]
+    shown = ", ".join(f"{size:,}" for size in sizes[:MAX_SHOWN]) + ", ..." * (height > MAX_SHOWN)
+    flat = "; flat: no node is above the classes" if height == 1 else ""
+    lines = [
+        f"{name}: {branches.source}",
+        branches.layout,
+        f"{len(paths):,} classes, height {height}, nodes per level {shown}{flat}",
+        f"first path: {show_path(next(iter(paths.values())))}",
+        "; ".join(notes),
+    ]
+    return tuple(one_line(line, 400) for line in lines if line)
+
+
+def canonical_text(paths: Paths) -> str:
+    """Return a tree as a .csv: a row per class, coarsest node first, which is read as the same tree.
+
+    Raises:
+        ValueError: a table cannot hold the tree, as the name of a node means a missing one there.
+    """
+    text = io.StringIO()
+    width = max(map(len, paths.values()))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([f"level {level}" for level in range(1, width + 1)])
+    writer.writerows([*path, *[""] * (width - len(path))] for path in paths.values())
+    try:
+        again = _check(branches_from_text(text.getvalue(), ".csv", DEFAULT_OPTIONS), DEFAULT_OPTIONS, "").paths
+    except ValueError:
+        again = {}
+    if list(again.items()) != list(paths.items()):
+        raise UserError("a table cannot hold this tree: a name is NA, None or -, or begins or ends with a blank")
+    return text.getvalue()
 
 
 def shipped_names() -> list[str]:
@@ -129,7 +181,7 @@ def shipped_names() -> list[str]:
     return sorted(file.name.removesuffix(".csv") for file in files if file.name.endswith(".csv"))
 
 
-def shipped_paths(name: str) -> dict[str, tuple[str, ...]]:
+def shipped_paths(name: str) -> Paths:
     """Return {class: path} of a tree in benchmarks/hierarchies, in the file's order."""
     file = resources.files("hierbench.benchmarks").joinpath(f"hierarchies/{name}.csv")
     rows = list(csv.reader(file.read_text(encoding="utf-8").splitlines()))[1:]

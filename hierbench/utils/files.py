@@ -215,7 +215,7 @@ def parse_json(text: str) -> Any:
     """
     try:
         content = json.loads(
-            text, parse_float=_finite, parse_int=_int64, parse_constant=_finite, object_pairs_hook=_unique
+            text, parse_float=_finite, parse_int=_int64, parse_constant=_finite, object_pairs_hook=unique_keys
         )
         if text.count("{") + text.count("[") >= DEEPEST:
             _check_depth(content, DEEPEST)
@@ -239,7 +239,8 @@ def parse_json_object(text: str) -> dict[str, Any]:
     return content
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a ValueError if it has a key twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)

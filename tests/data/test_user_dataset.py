@@ -17,7 +17,7 @@ from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
 from hierbench.data.user.listing import divide, sizes
 from hierbench.data.user.photographs import Photograph
-from hierbench.data.user.user_dataset import open_source, read_tree
+from hierbench.data.user.user_dataset import open_source, read_users_tree
 from hierbench.training.trainer import epoch_order
 from hierbench.utils.errors import UserError
 from tests.support.birds import edit, manifest, write_file, write_second_file
@@ -131,8 +131,9 @@ EDGES = "parent,child\nanimal,owl\nanimal,swan\nowl,barn owl\nowl,tawny owl\n"
 )
 def test_trees(tmp_path, name, text, paths):
     (tmp_path / name).write_text(text)
-    read_paths, kind = read_tree(str(tmp_path / name))
-    assert kind == ("paths" if name in ("paths.csv", "long.csv") else "edges")
+    reading = read_users_tree(str(tmp_path / name))
+    read_paths = reading.paths
+    assert reading.form == {"paths.csv": "paths", "long.csv": "paths", "lines.txt": "lines"}.get(name, "edges")
     expected = paths or [("owl", "barn"), ("owl", "tawny"), ("DHC-1", "DHC-1")]
     assert sorted(read_paths.values()) == sorted(expected)
     ours, theirs = Hierarchy.from_paths(read_paths), Hierarchy.read(tmp_path / name)
@@ -140,7 +141,7 @@ def test_trees(tmp_path, name, text, paths):
 
 
 def test_a_shipped_tree():
-    assert len(read_tree("cifar100")[0]) == 100
+    assert len(read_users_tree("cifar100").paths) == 100
 
 
 def test_central_part():
@@ -298,7 +299,7 @@ def test_a_link_to_a_folder_above_is_left_out(cli, birds):
     assert "birds: 60 images read: train 42, val 6, test 12" in done.out
     for link in ("all", "wren/up", "robin", "mallard/x"):
         assert f"the link {link} is left out: it leads to a folder above it" in done.err
-    assert "tree taxonomy.csv: read as paths, 3 levels of 3, 5, 6 nodes" in done.err
+    assert "6 classes, height 3, nodes per level 3, 5, 6" in done.err
 
 
 def test_a_second_recipe_of_the_same_images(cli, birds):

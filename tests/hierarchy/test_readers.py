@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy
-from hierbench.hierarchy.readers import DEEPEST, MOST_CLASSES
+from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES
 
 CELLS = st.sampled_from(
     ["a", "b", "c", "x", "", " ", "a ", "#", '"', ",", "\0", "\x1c", "\u2028", "é", "9" * 30, "_root"]
@@ -70,7 +70,7 @@ def test_a_csv_with_one_endless_row(tmp_path):
     (tmp_path / "tree.csv").write_text("a,b\n" * 1000 + "," * 300_000 + "x\n")
     fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "line 1001 has more than 256 columns")
     (tmp_path / "tree.csv").write_text("".join(f"a,{i}\n" for i in range(MOST_CLASSES + 2)))
-    fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "more than 32,768 rows")
+    fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "at most 32,768 classes")
     (tmp_path / "tree.csv").write_text("a," + "x" * 1_000_000)
     fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "field larger than field limit")
 

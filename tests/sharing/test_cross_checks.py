@@ -11,7 +11,7 @@ from hierbench.data.datasets import inat19, shapes, tieredimagenet_h
 from hierbench.data.datasets.split_lists import read_lists
 from hierbench.data.loader import evaluated_rows
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges, shipped_paths
+from hierbench.hierarchy.readers import read_tree, shipped_paths
 from hierbench.runs.compact import digest_of_targets
 from hierbench.runs.record import Record
 from hierbench.runs.run_check import RunCheck
@@ -48,7 +48,7 @@ def test_the_digests_of_a_tree_are_those_of_its_source(dataset, request):
     if dataset in ("inat19", "tieredimagenet-h"):
         file = inat19.TREE if dataset == "inat19" else tieredimagenet_h.TREE
         source = request.getfixturevalue("shared") / "data/making-better-mistakes" / file.name
-        paths = dict(sorted(paths_from_edges(edges_from_lines(source.read_text())).items()))
+        paths = read_tree(source).paths
     else:
         paths = shipped_paths(dataset)
     for distance in ("height", "depth"):

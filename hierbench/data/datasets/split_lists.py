@@ -15,7 +15,7 @@ import numpy as np
 from hierbench.data.datasets.image_finder import Locator
 from hierbench.data.source import Labels, Piece, Source, SourceRequest, source_identity
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.readers import edges_from_lines, paths_from_edges
+from hierbench.hierarchy.readers import read_tree
 from hierbench.utils.archives import DAMAGED
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
@@ -59,8 +59,7 @@ def read_lists(tree: Remote, splits: Remote, downloads: Path, offline: Path | No
         UserError: a file cannot be downloaded, has another checksum or contradicts the other one.
     """
     tree_file, splits_file = (_file(file, downloads, offline) for file in (tree, splits))
-    edges = edges_from_lines(tree_file.read_text(encoding="utf-8"))
-    paths = dict(sorted(paths_from_edges(edges).items()))
+    paths = read_tree(tree_file).paths
     labels, names = read_splits(splits_file, paths)
     checksums = {tree.name: file_digest(tree_file, follow=True), splits.name: file_digest(splits_file, follow=True)}
     return Lists(paths, labels, names, checksums)

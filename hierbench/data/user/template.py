@@ -16,6 +16,7 @@ from hierbench.config.overrides import toml_text
 from hierbench.config.recipe import parse_recipe, recipe_names
 from hierbench.config.recipe_source import check_name
 from hierbench.config.sections import Expected
+from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.image import UnreadableImageError
 from hierbench.data.missing_images import NAMED, unreadable_images
 from hierbench.data.source import Source
@@ -45,15 +46,22 @@ class TemplateRequest:
     resize: str = "stretch"
     size: tuple[int, int] | None = (64, 64)  # (H, W) of the stored images
     features: str = ""
+    options: TreeOptions = DEFAULT_OPTIONS
 
     @property
     def frozen(self) -> bool:
         """Whether the backbone is a library's, which is used as it was published; or there are features."""
         return ":" in self.backbone or bool(self.features)
 
+    @property
+    def tree_keys(self) -> dict[str, str]:
+        """The options of the tree that are not the default."""
+        return {key: value for key, value in vars(self.options).items() if value != getattr(DEFAULT_OPTIONS, key)}
+
     def command(self, name: str, backbone: str) -> str:
         """Return the command that writes the same dataset with another name and backbone, as a comment."""
         parts = ["hierbench", "data", "new", name, "--images", self.images, "--tree", self.tree]
+        parts += [part for key, value in self.tree_keys.items() for part in (f"--{key}", value)]
         parts += ["--resize", self.resize] * (self.resize != "stretch") + ["--backbone", backbone]
         return f"#   {one_line(shlex.join(parts))}"
 
@@ -196,6 +204,7 @@ def _text(
         counts = "\n".join(f"{split} = {getattr(sizes, split)}" for split in ("train", "val", "test"))
         expected += f"height = {sizes.height}\nlevel_sizes = {list(sizes.level_sizes)}\n{counts}\n"
     lines = [f"{key} = {toml_text(section[key])}" for key in ("images", "features", "tree") if key in section]
+    lines += [f"{key} = {toml_text(value)}" for key, value in request.tree_keys.items()]
     if "splits" in section:
         lines += [f"splits = {section['splits']}", f"resize = {toml_text(request.resize)}"]
     source = "\n".join(lines)

@@ -1,11 +1,10 @@
 """A user's dataset: from its recipe, images or features, and tree to a source; whether prepared data is current."""
 
-import csv
-import io
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ import numpy as np
 from hierbench.config.recipe import Recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.spec import json_digest
+from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.image import LARGEST_IMAGE, Images, UnreadableImageError, center_crop, decode, decode_file
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.user.listing import (
-    SEPARATORS,
     SHOWN,
     divide,
     imbalance,
@@ -28,13 +27,13 @@ from hierbench.data.user.photographs import GoneError, Listing, Photograph
 from hierbench.data.user.vectors import class_names, read_vectors, vectors_source
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.hierarchy.readers import edges_from_lines, paths_from_csv, paths_from_edges, shipped_names
+from hierbench.hierarchy.node_paths import in_order_of_numbers, number_nodes
+from hierbench.hierarchy.readers import TreeReading, read_tree, shipped_names
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, read_given, read_text
+from hierbench.utils.files import parse_json_object, read_bytes, read_text
 
 Announce = Callable[[str], None]
 Paths = dict[str, tuple[str, ...]]  # {class: (coarsest, ..., class)}, in target order
-IDS = "is the first column an id? then remove it"
 
 
 def open_source(recipe: Recipe) -> Source:
@@ -48,7 +47,8 @@ def open_source(recipe: Recipe) -> Source:
     if section.features:
         return _open_features(recipe, Path(section.features), section.tree)
     assert size is not None, recipe.dataset
-    (paths, kind), listing = read_tree(section.tree), list_images(section)
+    reading, listing = read_users_tree(section.tree, section.tree_options), list_images(section)
+    paths = reading.paths
     check_classes(listing.labels, paths, section.tree)
     divided, remarks = divide(listing.photographs, list(paths), section.splits)
     index = {label: i for i, label in enumerate(paths)}
@@ -68,7 +68,7 @@ def open_source(recipe: Recipe) -> Source:
     counts = {label: 0 for label in paths}
     for image in listing.photographs:
         counts[image.label] += 1
-    lines = [*listing.remarks, _describe_tree(section.tree, kind, paths), imbalance(counts)]
+    lines = [*listing.remarks, *reading.about, imbalance(counts)]
     lines += [line for line in [_difference(recipe, paths, labels)] if line]
     state = source_state(recipe, listing)
     return Source(
@@ -86,23 +86,20 @@ def open_source(recipe: Recipe) -> Source:
 
 def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     """Return features and their tree as a source; see `open_source`."""
-    (paths, kind), arrays = read_tree(tree), read_vectors(place)
+    section = recipe.source
+    assert section is not None, recipe.dataset
+    reading, arrays = read_users_tree(tree, section.tree_options), read_vectors(place)
+    paths = reading.paths
     names = class_names(arrays, list(paths), place)
     check_classes(names, paths, tree, "features")
     paths = {name: paths[name] for name in names}
     state = source_state(recipe)
     source = vectors_source(arrays, place, paths, identity=json_digest(state), state=state)
     classes, num = source.paths, np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
-    source.messages.append(_describe_tree(tree, kind, paths))
+    source.messages.extend(reading.about)
     source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
     source.messages.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
     return source
-
-
-def _describe_tree(tree: str, kind: str, paths: Paths) -> str:
-    levels = Hierarchy.from_paths(paths).level_sizes
-    sizes = f"{len(levels)} levels of {', '.join(f'{num:,}' for num in levels)} nodes"
-    return f"tree {Path(tree).name}: read as {kind}, {sizes}"
 
 
 def _decode_read(
@@ -147,8 +144,10 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
     """
     section = recipe.source
     assert section is not None, recipe.dataset
+    options = section.tree_options
+    asked = [] if options == DEFAULT_OPTIONS else [vars(options)]  # those that are not asked for are not recorded
     if section.features:
-        state = {"asked": json_digest([Path(section.features).name, Path(section.tree).name]), "content": ""}
+        state = {"asked": json_digest([Path(section.features).name, Path(section.tree).name, *asked]), "content": ""}
         with suppress(OSError, GoneError):
             place = Path(section.features)
             files = sorted(place.glob("*.npy")) if place.is_dir() else [place]
@@ -156,7 +155,7 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
             state["content"] = json_digest([rows, tree_text(section.tree)])
         return state
     settings = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
-    state = {"asked": json_digest([*settings, recipe.expected.image_size]), "content": ""}
+    state = {"asked": json_digest([*settings, recipe.expected.image_size, *asked]), "content": ""}
     try:
         listing = list_images(section) if listing is None else listing
         listed = [
@@ -180,6 +179,10 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
         return None
     name = recipe.data.dataset
     state, recorded = source_state(recipe), prepared.meta.get("source")
+    classes = {path[-1]: tuple(path) for path in prepared.meta["paths"]}
+    if list(in_order_of_numbers(classes)) != list(classes):
+        announce(f"{name}: its classes are whole numbers, which are in their order now (1, 2, 10); preparing it again")
+        return None
     if state == recorded:
         return prepared
     if state["content"]:
@@ -223,49 +226,40 @@ def tree_text(tree: str) -> str:
         return tree
     if not Path(tree).exists():
         raise GoneError(f"no tree {tree}")
-    return read_given(Path(tree), f"the tree {tree}", "utf-8-sig")
+    try:
+        content = read_bytes(tree, follow=True)
+    except OSError as error:
+        raise UserError(f"the tree {tree} cannot be read ({error.strerror or error})") from None
+    try:
+        return content.decode("utf-8-sig")
+    except ValueError:
+        return sha256(content).hexdigest()
 
 
-def read_tree(tree: str) -> tuple[Paths, str]:
-    """Return the paths of a tree, given by its file or, for a shipped one, by name; and how it was read.
+def read_users_tree(tree: str, options: TreeOptions = DEFAULT_OPTIONS) -> TreeReading:
+    """Return a tree that is given by its file or, for a shipped one, by name.
 
     Raises:
         UserError: there is no such tree, or it is not a tree; the error names the line or the node.
     """
-    text = tree_text(tree)
     if "/" not in tree:
         if tree not in shipped_names():
             raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench")
-        return shipped_paths(tree), "paths"
+        paths = shipped_paths(tree)
+        sizes = ", ".join(f"{num:,}" for num in Hierarchy.from_paths(paths).level_sizes)
+        return TreeReading(
+            paths, "paths", (f"tree {tree}, which comes with hierbench: {sizes} nodes per level",), number_nodes(())
+        )
+    if not Path(tree).exists():
+        raise GoneError(f"no tree {tree}")
     try:
-        if Path(tree).suffix.lower() == ".csv":
-            paths, kind = paths_from_csv(text, None)
-        else:
-            edges, kind = edges_from_lines(text), "edges"
-            Hierarchy.from_edges(edges)  # its errors say more
-            paths = dict(sorted(paths_from_edges(edges).items()))
-        Hierarchy.from_paths(paths)
-    except (ValueError, csv.Error) as error:
-        raise UserError(f"the tree {tree}: {error}{_likely_reason(text)}") from None
-    return paths, kind
-
-
-def _likely_reason(text: str, is_better: Callable[[Paths], bool] = bool) -> str:
-    """Return a question for the user if a tree's text fits with another separator or without its first column."""
-    for separator, question in {",": "", **SEPARATORS}.items():
-        for ids in (False, True):
-            with suppress(ValueError, csv.Error):
-                rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if any(row)]
-                first = [row[0] for row in rows]
-                if max(map(len, rows)) < 2 + ids or (ids and len(set(first)) < len(first)):
-                    continue
-                changed = io.StringIO()
-                csv.writer(changed).writerows(row[ids:] for row in rows)
-                paths, _ = paths_from_csv(changed.getvalue(), None)
-                Hierarchy.from_paths(paths)
-                if is_better(paths):
-                    return "".join(f"; {question}" for question in (question, IDS * ids) if question)
-    return ""
+        reading = read_tree(tree, options)
+        Hierarchy.from_paths(reading.paths)
+    except OSError as error:
+        raise UserError(f"the tree {tree} cannot be read ({error.strerror or error})") from None
+    except ValueError as error:
+        raise UserError(f"the tree {Path(tree).parent}/{error}") from None
+    return reading
 
 
 def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "images") -> None:
@@ -290,9 +284,7 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "i
         if names
     ]
     if problems:
-        misfits = len(leaves ^ classes)
-        questions = _likely_reason(tree_text(tree), lambda other: len(other.keys() ^ classes) < misfits)
-        raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{questions}")
+        raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}")
 
 
 def _simplify_name(name: str) -> str:

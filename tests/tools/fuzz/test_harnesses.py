@@ -34,7 +34,7 @@ def test_a_harness_takes_its_seeds(targets, tmp_path_factory, kind):
 def test_the_harness_notices_planted_errors(targets, tmp_path, monkeypatch, seed):
     """An exception that no user may see, and a file beside the target, end a run."""
     if seed == "a":
-        monkeypatch.setattr("hierbench.hierarchy.label_tree.paths_from_csv", lambda *_: {}[1])
+        monkeypatch.setattr("hierbench.hierarchy.label_tree.read_tree", lambda *_: {}[1])
         with pytest.raises(KeyError):
             targets.trees(b"\x01a,b\nc,d\n", tmp_path)
     else:

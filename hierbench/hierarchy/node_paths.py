@@ -1,0 +1,191 @@
+"""Paths from the root to the classes: their nodes, numbered, and the paths that edges make.
+
+A node is its path from the root, not its name: one genus name in two kingdoms is two nodes. In edges it is its name.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hierbench.config.tree_options import Parents
+from hierbench.utils.text import counted
+
+MOST_CLASSES = 1 << 15  # the distance matrix takes 2 bytes per pair of classes; ImageNet-21K has 21,841 classes
+DEEPEST = 256  # levels; WordNet has 20
+SHOWN = 3  # examples in an error
+WHOLE_NUMBER = re.compile(r"[+-]?\d+")
+
+NodePath = tuple[str, ...]  # (coarsest, ..., class)
+
+
+@dataclass(frozen=True)
+class Branches:
+    """What a form of a tree becomes before its classes are checked.
+
+    Attributes:
+        paths: (coarsest, ..., class) of each class, perhaps several times.
+        form: "paths", "edges", or "lines" of edges, whose classes are sorted by name.
+        source: the form, as in "JSON, nested objects".
+        layout: the columns and the direction.
+        notes: what was left out, counted or ignored.
+        places: where each path is, as in "line 3"; or none.
+        join: the advice where classes repeat.
+        may_repeat: whether equal paths are one class, as where columns were left out.
+    """
+
+    paths: Sequence[NodePath]
+    form: str
+    source: str
+    layout: str
+    notes: tuple[str, ...] = ()
+    places: Sequence[str] = ()
+    join: str = ""
+    may_repeat: bool = False
+
+
+class PathNodes(NamedTuple):
+    """The nodes of paths, numbered in order of appearance; the root is 0.
+
+    Attributes:
+        names: of the nodes; a name that directly follows itself (a family and its one variant) has a number after it.
+        parents: of each node, the number of the node above it, -1 for the root.
+        chains: for each path the numbers of its nodes, without the root.
+    """
+
+    names: list[str]
+    parents: list[int]
+    chains: list[list[int]]
+
+
+def number_nodes(paths: Iterable[Sequence[str]]) -> PathNodes:
+    """Return the nodes of paths; equal beginnings are the same nodes."""
+    children: list[dict[str, int]] = [{}]  # of each node, by name
+    names, parents, chains, num_repeats = ["root"], [-1], list[list[int]](), {0: ("", 0)}
+    for path in paths:
+        node, chain = 0, list[int]()
+        for name in path:
+            child = children[node].get(name)
+            if child is None:
+                child = children[node][name] = len(names)
+                children.append({})
+                parents.append(node)
+                before, repeat = num_repeats[node]
+                num_repeats[child] = (name, repeat + 1 if name == before else 0)
+                names.append(f"{name} {num_repeats[child][1]}")
+            chain.append(child)
+            node = child
+        chains.append(chain)
+    return PathNodes(names, parents, chains)
+
+
+def paths_from_edges(
+    edges: Iterable[tuple[str, str]], names: Mapping[str, str] | None = None, parents: Parents = "error"
+) -> tuple[list[NodePath], str]:
+    """Return the paths of all leaves, in their order as children, without the root, and a note.
+
+    The parent "" stands for none. The only node without a parent is the root; above several, one is implied.
+
+    Args:
+        edges: (parent, child) names, or numbers of nodes.
+        names: of the nodes, where edges hold numbers.
+        parents: which parent to keep of a node that has several: the first one, or that of the shortest or longest
+            path from the root.
+
+    Raises:
+        ValueError: a node is in a cycle, or has several parents; the error names it.
+    """
+    parents_of: dict[str, list[str]] = {}
+    children_of: dict[str, list[str]] = {}
+    for above, node in edges:
+        listed = parents_of.setdefault(node, [])
+        if above:
+            parents_of.setdefault(above, [])
+            if above not in listed:
+                listed.append(above)
+                children_of.setdefault(above, []).append(node)
+    order = _topological_order(parents_of, children_of)
+    names = names or {}
+    several = [node for node, listed in parents_of.items() if len(listed) > 1]
+    if several and parents == "error":
+        raise ValueError(_describe_several(several, parents_of, names))
+    roots = [node for node, listed in parents_of.items() if not listed]
+    root = roots[0] if len(roots) == 1 else None
+    depth: dict[str, int] = {}
+    path_of: dict[str, NodePath] = {}
+    for node in order:
+        listed = parents_of[node]
+        if not listed:
+            path_of[node], depth[node] = () if node == root else (names.get(node, node),), 0
+            continue
+        above = listed[0]
+        if parents != "first" and len(listed) > 1:
+            above = (min if parents == "shortest" else max)(listed, key=lambda other: depth[other])
+        depth[node] = depth[above] + 1
+        if depth[node] > DEEPEST:
+            raise ValueError(f"node {names.get(node, node)!r} lies more than {DEEPEST} levels deep")
+        path_of[node] = (*path_of[above], names.get(node, node))
+    note = f"{counted(len(several), 'node')} with several parents: the {parents} kept" if several else ""
+    return [path_of[node] for node in parents_of if node not in children_of and path_of[node]], note
+
+
+def _topological_order(parents_of: Mapping[str, list[str]], children_of: Mapping[str, list[str]]) -> list[str]:
+    """Return the nodes, each after its parents; a ValueError names a node in a cycle."""
+    waiting = {node: len(listed) for node, listed in parents_of.items()}
+    order = [node for node, num in waiting.items() if not num]
+    for node in order:
+        for child in children_of.get(node, ()):
+            waiting[child] -= 1
+            if not waiting[child]:
+                order.append(child)
+    if len(order) < len(waiting):
+        node = next(node for node, num in waiting.items() if num)
+        walked: dict[str, None] = {}
+        while node not in walked:
+            walked[node] = None
+            node = next(above for above in parents_of[node] if waiting[above])
+        cycle = list(walked)[list(walked).index(node) :]
+        first = min(cycle, key=list(parents_of).index) if len(cycle) < 1000 else node
+        raise ValueError(f"node {first!r} is in a cycle")
+    return order
+
+
+def _describe_several(several: Sequence[str], parents_of: Mapping[str, list[str]], names: Mapping[str, str]) -> str:
+    def show(node: str) -> str:
+        return repr(names.get(node, node))
+
+    examples = [
+        f"{show(node)} ({', '.join(map(show, parents_of[node][:SHOWN]))}{', ...' * (len(parents_of[node]) > SHOWN)})"
+        for node in several[:SHOWN]
+    ]
+    if len(several) == 1:
+        first, second = parents_of[several[0]][:2]
+        problem = f"node {show(several[0])} has several parents: {show(first)} and {show(second)}"
+    else:
+        problem = f"{len(several):,} nodes have several parents: {', '.join(examples)}"
+    return f"{problem}; --parents first, shortest or longest keeps one of each"
+
+
+def similar_names(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that differ only in case or blanks, or None."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault("".join(name.casefold().split()), name)
+        if other != name:
+            return other, name
+    return None
+
+
+def in_order_of_numbers(paths: dict[str, NodePath]) -> dict[str, NodePath]:
+    """Return {class: path} in the order of the classes' numbers if all are whole numbers, else unchanged."""
+    if not all(map(WHOLE_NUMBER.fullmatch, paths)):
+        return paths
+    return {name: paths[name] for name in sorted(paths, key=_number)}
+
+
+def _number(text: str) -> tuple[int, str, str]:
+    """Return a key that sorts whole numbers of any length; Python turns no more than 4,300 digits into a number."""
+    digits = text.lstrip("+-0")
+    if text.startswith("-") and digits:
+        return -len(digits), "".join(chr(105 - ord(digit)) for digit in digits), text
+    return len(digits), digits, text

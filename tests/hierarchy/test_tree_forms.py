@@ -1,0 +1,346 @@
+"""Trees as people have them: each form with the tree that it means, each fault with the way out in its error."""
+
+import json
+
+import pytest
+
+from hierbench import Hierarchy
+from hierbench.config.tree_options import TreeOptions
+from hierbench.hierarchy.readers import read_tree
+
+# animal > {bird > {owl, wren}, dog}, plant > fern
+TREE = {
+    "owl": ("animal", "bird", "owl"),
+    "wren": ("animal", "bird", "wren"),
+    "dog": ("animal", "dog"),
+    "fern": ("plant", "fern"),
+}
+BIRDS = {
+    "Corvus corax": ("Aves", "Corvidae", "Corvus", "Corvus corax"),
+    "Corvus alba": ("Aves", "Corvidae", "Corvus", "Corvus alba"),
+    "Tyto alba": ("Aves", "Tytonidae", "Tyto", "Tyto alba"),
+}
+GROUPED = {"x": ("a", "x"), "y": ("a", "y"), "z": ("b", "z")}
+OWLS = {"owl": ("bird", "owl"), "wren": ("bird", "wren"), "dog": ("dog",)}
+NESTED = {
+    "name": "life",
+    "children": [
+        {
+            "name": "animal",
+            "children": [{"name": "bird", "children": [{"name": "owl"}, {"name": "wren"}]}, {"name": "dog"}],
+        },
+        {"name": "plant", "children": [{"name": "fern"}]},
+    ],
+}
+INAT = [
+    {
+        "id": 5,
+        "name": "Corvus corax",
+        "common_name": "Raven",
+        "supercategory": "Birds",
+        "class": "Aves",
+        "family": "Corvidae",
+        "genus": "Corvus",
+        "specific_epithet": "corax",
+        "image_dir_name": "5_corax",
+    },
+    {
+        "id": 6,
+        "name": "Corvus alba",
+        "common_name": "White",
+        "supercategory": "Birds",
+        "class": "Aves",
+        "family": "Corvidae",
+        "genus": "Corvus",
+        "specific_epithet": "alba",
+        "image_dir_name": "6_alba",
+    },
+    {
+        "id": 9,
+        "name": "Tyto alba",
+        "common_name": "Barn owl",
+        "supercategory": "Birds",
+        "class": "Aves",
+        "family": "Tytonidae",
+        "genus": "Tyto",
+        "specific_epithet": "alba",
+        "image_dir_name": "9_alba",
+    },
+]
+PATHS = "kingdom,class,species\nanimal,bird,owl\nanimal,bird,wren\nanimal,,dog\nplant,NA,fern\n"
+
+READ = [
+    ("commas.csv", PATHS, {}, TREE),
+    ("semicolons.csv", PATHS.replace(",", ";"), {}, TREE),
+    ("pipes.txt", PATHS.replace(",", "|"), {}, TREE),
+    ("tabs.tsv", PATHS.replace(",", "\t"), {}, TREE),
+    ("tabs.txt", PATHS.replace(",", "\t"), {}, TREE),
+    ("mark.csv", "\ufeff" + PATHS, {}, TREE),
+    ("bare.csv", PATHS.partition("\n")[2], {}, TREE),
+    (
+        "pandas.csv",
+        ",kingdom,class,species\n0,animal,bird,owl\n1,animal,bird,wren\n2,animal,,dog\n3,plant,,fern\n",
+        {},
+        TREE,
+    ),
+    ("up.csv", "species,class,kingdom\nowl,bird,animal\nwren,bird,animal\ndog,-,animal\nfern,nan,plant\n", {}, TREE),
+    ("mixed.csv", "class,species,kingdom\nbird,owl,animal\nbird,wren,animal\n,dog,animal\n,fern,plant\n", {}, TREE),
+    (
+        "moved.csv",
+        "b,c,a\nbird,owl,animal\nbird,wren,animal\nape,man,animal\nherb,dill,plant\nherb,sage,plant\n",
+        {},
+        {
+            "owl": ("animal", "bird", "owl"),
+            "wren": ("animal", "bird", "wren"),
+            "man": ("animal", "ape", "man"),
+            "dill": ("plant", "herb", "dill"),
+            "sage": ("plant", "herb", "sage"),
+        },
+    ),
+    (
+        "joined.csv",
+        "id,family,genus,epithet,english\n1,A,g,alba,White\n2,B,k,alba,Pale\n3,B,h,nigra,Black\n",
+        {"columns": "family,genus+epithet"},
+        {"g alba": ("A", "g alba"), "k alba": ("B", "k alba"), "h nigra": ("B", "h nigra")},
+    ),
+    ("counts.csv", "group,name,n\na,x,3\na,y,5\nb,z,7\n", {}, GROUPED),
+    ("ids.csv", "id,group,name\n7,a,x\n3,a,y\n9,b,z\n", {}, GROUPED),
+    ("photos.csv", "file,group,name\n1.jpg,a,x\n2.jpg,a,y\n3.jpg,b,z\n4.jpg,a,x\n", {}, GROUPED),
+    ("common.csv", "group,name,common_name\na,x,ex\na,y,why\nb,z,why\n", {}, GROUPED),
+    (
+        "inat.csv",
+        "id,order,family,genus,species,author\n1,O,F,G,s,X\n2,O,F,G,t,X\n3,O,E,H,u,Y\n",
+        {},
+        {"s": ("O", "F", "G", "s"), "t": ("O", "F", "G", "t"), "u": ("O", "E", "H", "u")},
+    ),
+    (
+        "homonyms.csv",
+        "kingdom,genus,species\nAnimalia,Prunella,modularis\nPlantae,Prunella,vulgaris\nPlantae,Rosa,canina\n",
+        {},
+        {
+            "modularis": ("Animalia", "Prunella", "modularis"),
+            "vulgaris": ("Plantae", "Prunella", "vulgaris"),
+            "canina": ("Plantae", "Rosa", "canina"),
+        },
+    ),
+    (
+        "other.csv",
+        "group,part,class\na,other,x\na,p,y\nb,other,z\nb,q,w\n",
+        {},
+        {"x": ("a", "other", "x"), "y": ("a", "p", "y"), "z": ("b", "other", "z"), "w": ("b", "q", "w")},
+    ),
+    (
+        "levels.csv",
+        "1,1,1\n1,1,2\n1,2,3\n2,3,4\n",
+        {},
+        {"1": ("1", "1", "1"), "2": ("1", "1", "2"), "3": ("1", "2", "3"), "4": ("2", "3", "4")},
+    ),
+    ("numbers.csv", "group,class\na,10\na,9\nb,1\n", {}, {"1": ("b", "1"), "9": ("a", "9"), "10": ("a", "10")}),
+    ("slashes.csv", "animal/bird/owl\nanimal/bird/wren\nanimal/dog\nplant/fern\n", {}, TREE),
+    ("arrows.txt", "animal > bird > owl\nanimal > bird > wren\nanimal > dog\nplant > fern\n", {}, TREE),
+    ("class-path.csv", "class,path\nowl,animal/bird\nwren,animal/bird\ndog,animal\nfern,plant\n", {}, TREE),
+    (
+        "edges.csv",
+        "parent,child\nlife,animal\nlife,plant\nanimal,bird\nanimal,dog\nbird,owl\nbird,wren\nplant,fern\n",
+        {},
+        {k: TREE[k] for k in ("dog", "owl", "wren", "fern")},
+    ),
+    ("child-first.csv", "owl,bird\nwren,bird\nbird,life\ndog,life\n", {}, OWLS),
+    ("lines.txt", "life bird\nlife dog\nbird owl\nbird wren\n", {}, dict(sorted(OWLS.items()))),
+    ("lines-up.txt", "bird life\ndog life\nowl bird\nwren bird\n", {}, dict(sorted(OWLS.items()))),
+    (
+        "numbers.txt",
+        "r a\nr b\na 10\na 9\nb 1\nb 2\n",
+        {},
+        {"1": ("b", "1"), "2": ("b", "2"), "9": ("a", "9"), "10": ("a", "10")},
+    ),
+    *(
+        (
+            f"root-{root}.csv",
+            f"child,parent\nlife,{root}\nbird,life\ndog,life\nowl,bird\nwren,bird\n",
+            {},
+            {"dog": ("dog",)} | {k: OWLS[k] for k in ("owl", "wren")},
+        )
+        for root in ("", "NULL", "None", "nan", "-1", "0", "life")
+    ),
+    (
+        "darwin.csv",
+        "taxonID,parentNameUsageID,scientificName,taxonRank\n1,,life,\n2,1,bird,class\n3,1,dog,species\n"
+        "4,2,owl,species\n5,2,wren,species\n",
+        {},
+        {"dog": ("dog",), "owl": OWLS["owl"], "wren": OWLS["wren"]},
+    ),
+    (
+        "ids-bare.csv",
+        "10,0,life\n20,10,bird\n30,10,dog\n40,20,owl\n50,20,wren\n",
+        {},
+        {"dog": ("dog",), "owl": OWLS["owl"], "wren": OWLS["wren"]},
+    ),
+    (
+        "two-others.csv",
+        "id,parent,name\n1,,a\n2,,b\n3,1,other\n4,2,other\n5,3,x\n6,3,y\n7,4,z\n",
+        {},
+        {"x": ("a", "other", "x"), "y": ("a", "other", "y"), "z": ("b", "other", "z")},
+    ),
+    (
+        "ncbi.dmp",
+        "1 | 1 | no rank |\n2 | 1 | genus |\n3 | 2 | species |\n4 | 2 | species |\n5 | 1 | species |\n".replace(
+            " ", "\t"
+        ),
+        {},
+        {"3": ("2", "3"), "4": ("2", "4"), "5": ("5",)},
+    ),
+    ("nested.json", json.dumps(NESTED), {}, TREE),
+    ("images.json", json.dumps(NESTED).replace("children", "Subcategory").replace("name", "LabelName"), {}, TREE),
+    ("own-keys.json", json.dumps(NESTED).replace("children", "kinder").replace("name", "bezeichnung"), {}, TREE),
+    (
+        "leaves.json",
+        json.dumps({"id": "r", "children": [{"id": "a", "children": ["x", "y"]}, {"id": "b", "children": ["z"]}]}),
+        {},
+        GROUPED,
+    ),
+    ("dicts.json", '{"animal": {"bird": {"owl": {}, "wren": null}, "dog": {}}, "plant": {"fern": []}}', {}, TREE),
+    ("lists.json", '{"animal": {"bird": ["owl", "wren"], "dog": null}, "plant": ["fern"]}', {}, TREE),
+    ("children.json", '{"a": ["x", "y"], "b": ["z"]}', {}, GROUPED),
+    (
+        "records.json",
+        '[{"group": "a", "name": "x"}, {"group": "a", "name": "y"}, {"group": "b", "name": "z"}]',
+        {},
+        GROUPED,
+    ),
+    (
+        "rows.jsonl",
+        '{"group": "a", "name": "x"}\n{"group": "a", "name": "y"}\n{"group": "b", "name": "z"}\n',
+        {},
+        GROUPED,
+    ),
+    (
+        "coco.json",
+        json.dumps(
+            {
+                "images": [],
+                "categories": [
+                    {"id": 1, "name": "x", "supercategory": "a"},
+                    {"id": 2, "name": "y", "supercategory": "a"},
+                    {"id": 90, "name": "z", "supercategory": "b"},
+                ],
+            }
+        ),
+        {},
+        GROUPED,
+    ),
+    ("inat.json", json.dumps({"categories": INAT}), {}, BIRDS),
+    ("paths.json", '{"x": ["a", "x"], "y": ["a", "y"], "z": ["b", "z"]}', {}, GROUPED),
+    ("paths-above.json", '{"x": ["a"], "y": ["a"], "z": ["b"]}', {}, GROUPED),
+    ("child-parent.json", '{"x": "a", "y": "a", "z": "b", "a": null, "b": null}', {}, GROUPED),
+    ("class-group.json", '{"x": "a", "y": "a", "z": "b"}', {}, GROUPED),
+    (
+        "links.json",
+        '{"nodes": [{"id": "r"}, {"id": "a"}, {"id": "b"}, {"id": "x"}, {"id": "y"}, {"id": "z"}], "links": '
+        '[{"source": "r", "target": "a"}, {"source": "r", "target": "b"}, {"source": "a", "target": "x"}, '
+        '{"source": "a", "target": "y"}, {"source": "b", "target": "z"}]}',
+        {},
+        GROUPED,
+    ),
+    ("tree.nwk", "((x:0.1,y:0.2)a:1[c],(z)b)root;", {}, GROUPED),
+    (
+        "support.nwk",
+        "((x,y)95,('z z',w)95);",
+        {},
+        {"x": ("node 1", "x"), "y": ("node 1", "y"), "z z": ("node 2", "z z"), "w": ("node 2", "w")},
+    ),
+    ("dag.csv", "parent,child\nr,a\nr,b\na,x\nb,x\na,y\nb,z\n", {"parents": "first"}, GROUPED),
+    (
+        "dag-long.csv",
+        "parent,child\nr,a\nr,b\nb,c\na,x\nc,x\na,y\nb,z\n",
+        {"parents": "longest"},
+        {"x": ("b", "c", "x"), "y": ("a", "y"), "z": ("b", "z")},
+    ),
+    (
+        "inner.csv",
+        "group,kind,class\na,,\na,k,x\na,k,y\nb,,z\n",
+        {"inner": "leaf"},
+        {"a (unspecified)": ("a", "a (unspecified)"), "x": ("a", "k", "x"), "y": ("a", "k", "y"), "z": ("b", "z")},
+    ),
+    ("flat.csv", "class\nx\ny\n", {}, {"x": ("x",), "y": ("y",)}),
+    (
+        "latin.csv",
+        "group,name\na,\u00e9\na,y\n".encode("latin-1"),
+        {"encoding": "latin-1"},
+        {"\u00e9": ("a", "\u00e9"), "y": ("a", "y")},
+    ),
+]
+
+
+def write(folder, name, content):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(("name", "content", "options", "paths"), READ, ids=[case[0] for case in READ])
+def test_a_form_is_the_tree_that_it_means(tmp_path, name, content, options, paths):
+    path = write(tmp_path, name, content)
+    reading = read_tree(path, TreeOptions(**options))
+    assert list(reading.paths.items()) == list(paths.items()), reading.about
+    assert 3 <= len(reading.about) <= 5
+    assert Hierarchy.read(path, **options).digest() == Hierarchy.from_paths(paths).digest()
+
+
+FAULTS = [
+    (
+        "epithets.csv",
+        "family,genus,epithet\nA,g,alba\nB,h,alba\n",
+        "line 3: duplicate class 'alba': B > h > alba, and before A > g > alba (line 2); join them to one name with "
+        "--columns family,genus,genus+epithet;",
+    ),
+    ("epithets-bare.csv", "A,g,alba\nB,h,alba\n", "--columns 3,2,1"),
+    ("common.csv", "kingdom,name,nickname\na,x,ex\na,y,why\nb,z,zed\n", "--columns"),
+    ("number.csv", "group,name,rang\na,x,3\na,y,4\nb,z,3\n", "is 'rang' a rank?"),
+    ("ends.csv", "a,x\nb,y\nc,z\n", "which end is the class?"),
+    (
+        "forest.csv",
+        "animal,dog\nanimal,cat\nplant,fern\ndog,poodle\ndog,pug\n",
+        "as edges (--form edges) or as paths (--form paths)",
+    ),
+    ("levels.csv", "1,1\n1,2\n2,3\n2,4\n3,5\n", "as edges (--form edges) or as paths (--form paths)"),
+    (
+        "dag.csv",
+        "parent,child\nr,a\nr,b\na,x\nb,x\na,y\nb,z\n",
+        "node 'x' has several parents: 'a' and 'b'; --parents first, shortest or longest",
+    ),
+    (
+        "dag.json",
+        '{"name": "r", "children": [{"name": "a", "children": ["x", "y"]}, {"name": "b", "children": ["x", "z"]}]}',
+        "node 'x' has several parents",
+    ),
+    (
+        "inner.csv",
+        "group,class\na,\na,x\na,y\nb,z\n",
+        "class 'a' is also a parent; --inner leaf makes a leaf 'a (unspecified)' below it",
+    ),
+    ("latin.csv", "group,name\na,\u00e9\na,y\n".encode("latin-1"), "try --encoding cp1252"),
+    ("utf16.csv", "group,name\na,x\na,y\n".encode("utf-16"), "try --encoding utf-16"),
+    (
+        "words.txt",
+        "animal barn owl\nanimal dog\n",
+        "line 1 is not 'parent child': 'animal barn owl'; put a tab or a comma between",
+    ),
+    ("names.json", '{"0": "apple", "1": "fish", "2": "baby"}', "a list of names {id: name}, not a tree"),
+    ("either.json", '{"x": ["a"], "y": ["b"]}', "(--form edges) or {class: path} (--form paths)"),
+    ("sheet.xlsx", b"PK", "save the sheet as .csv"),
+    ("tree.pkl", b"\x80", "pickles can run any code"),
+    ("broken.json", "{", "it is not JSON"),
+    ("number.json", "7", "is no tree"),
+    ("brackets.nwk", "((a,b)", "it is not Newick"),
+    ("cycle.csv", "parent,child\nr,a\na,b\nb,c\nc,b\nr,d\n", "in a cycle"),
+    ("empty.json", "[]", "it is empty"),
+    ("twice.csv", "group,class\na,x\na,x\na,y\n", "line 3: duplicate class 'x'"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), FAULTS, ids=[case[0] for case in FAULTS])
+def test_a_fault_names_the_way_out(tmp_path, name, content, message):
+    with pytest.raises(ValueError, match=r".*") as error:
+        read_tree(write(tmp_path, name, content))
+    assert str(error.value).startswith(f"{name}: ") and message in str(error.value)
