@@ -67,8 +67,8 @@ def tree(
     from hierbench.figures.plots import style
     from hierbench.hierarchy.readers import canonical_text, shipped_names
 
-    known = file in shipped_names() and not Path(file).exists()
-    reading = read_users_tree(file if known else str(Path(file).absolute()), options)
+    is_shipped = file in shipped_names() and not Path(file).exists()
+    reading = read_users_tree(file if is_shipped else str(Path(file).absolute()), options)
     picture = None if draw is None else Path(draw or f"{Path(file).stem}.svg")
     if picture is not None:
         style.check_output(picture, "--draw")
@@ -99,6 +99,9 @@ def new(
     features: Annotated[
         str, typer.Option(metavar="PATH", help="In place of images: an .npz, or a folder of .npy.")
     ] = "",
+    order: Annotated[
+        Literal["tree", "alphabetical"] | None, "Of the classes that the numbers of features without names mean."
+    ] = None,
     output: Annotated[Path | None, "File to write; by default NAME.toml."] = None,
     backbone: Annotated[str, "Trained from random weights; or timm:NAME, torchvision:NAME, frozen."] = "wrn10-1-s4",
     resize: Annotated[Literal["stretch", "center-crop"], "How images become squares."] = "stretch",
@@ -114,9 +117,12 @@ def new(
     if features:
         if (backbone, resize) != ("wrn10-1-s4", "stretch"):
             raise UserError("--backbone and --resize are for images; features are trained on as they are")
-        request = TemplateRequest(name, "", tree, output or Path(f"{name}.toml"), features=features, options=options)
+        file = output or Path(f"{name}.toml")
+        request = TemplateRequest(name, "", tree, file, features=features, options=options, order=order or "")
         sizes = write_recipe(request, lambda share: None, lambda line: print(line, file=sys.stderr))
         return _announce(request, sizes, "rows")
+    if order:
+        raise UserError("--order is for features; images have the names of their classes")
     is_library, side = ":" in backbone, 64 if backbone.startswith("wrn") else 224
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)

@@ -1,5 +1,6 @@
 """`hierbench score`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import MetricsOption, dataset_option
 from hierbench.config.options import DataOption, RunsOption, folder_options
+from hierbench.config.tree_options import TreeOptions
 from hierbench.leaderboard.table import Shown
 
 
@@ -20,6 +22,8 @@ def score(
         str | None, dataset_option("Compare with its test images, and add a row to its leaderboard.")
     ] = None,
     tree: Annotated[str | None, "File of a tree, or the name of a shipped one; nothing is recorded."] = None,
+    *,
+    options: TreeOptions,
     targets: Annotated[Path | None, "File of the targets; by default those of the predictions or the dataset."] = None,
     name: Annotated[str | None, "Name of the row; by default the common part of the file names."] = None,
     distance: Annotated[Literal["height", "depth"] | None, "Distance, for --tree; by default height."] = None,
@@ -30,6 +34,13 @@ def score(
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     metrics: MetricsOption = None,
+    order: Annotated[
+        Literal["tree", "alphabetical"] | None,
+        "Order of the classes where nothing names them: the tree's, or that of ImageFolder and timm.",
+    ] = None,
+    scores: Annotated[
+        Literal["probabilities", "logits"] | None, "What the scores are; by default what they look like."
+    ] = None,
 ) -> Shown:
     """Score predictions that were made elsewhere.
 
@@ -41,6 +52,7 @@ def score(
 
     columns = requested_columns(metrics)
     request = ScoreRequest(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
+    request = replace(request, options=options, order=order, scores=scores)
     report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
     where = folder_options(runs, data_dir)

@@ -57,6 +57,7 @@ class SourceSection(Closed):
     inner: Inner = "error"
     encoding: str = "utf-8"
     separator: str = ""
+    order: Literal["tree", "alphabetical"] | None = None  # of the classes that numbers of features without names mean
     splits: Splits = Splits.model_validate("column")  # of images
     resize: Literal["stretch", "center-crop"] = "stretch"
 
@@ -67,6 +68,8 @@ class SourceSection(Closed):
         odd = self.model_fields_set & {"splits", "resize"}
         if self.features and odd:
             raise ValueError(f"{sorted(odd)[0]} is for images; features come in train, val and test")
+        if self.images and self.order:
+            raise ValueError("order is for features; images have the names of their classes")
         if self.images and "splits" not in odd:
             raise ValueError("key splits is missing")
         if self.splits.kind == "folders" and self.is_manifest:

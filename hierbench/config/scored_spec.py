@@ -17,11 +17,12 @@ class Scored(Closed):
     dataset: DatasetSpec
     split: Literal["test"] = "test"
     top: Annotated[int, Field(ge=1)] | None = None  # ranked classes per example; None: a score for every class
+    scores: Literal["probabilities", "logits"] | None = None  # as the user says; None: as they look
     predictions: str  # SHA-256 of shape, dtype and content in the order of the dataset
 
     def content(self) -> dict[str, Any]:
-        """Return the record as JSON types."""
-        return self.model_dump(mode="json")
+        """Return the record as JSON types; what was not said is left out, as it always was."""
+        return self.model_dump(mode="json", exclude={"scores"} if self.scores is None else None)
 
     @property
     def id(self) -> str:

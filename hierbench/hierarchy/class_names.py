@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,16 +11,20 @@ from numpy.typing import NDArray
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.utils.errors import UserError, nearest
 
+ClassOrder = Literal["tree", "alphabetical"]
+NumberOrder = Literal["tree", "alphabetical", "unknown"]
 INTEGER = re.compile(r"[+-]?\d{1,18}(\.0*)?")
 
 
-def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
+def class_indices(values: Any, tree: Hierarchy, name: str, order: NumberOrder | None = None) -> IntArray:
     """Return class indices of numbers or names, in the shape given.
 
     Args:
-        values: whole numbers from 0 to K - 1, in an array of any type, or names of classes.
+        values: whole numbers, in an array of any type, or names of classes.
         tree: over the K classes.
         name: of the values, which begins the error.
+        order: in which the classes are numbered from 0 to K - 1. By default the tree's; but where its classes are whole
+            numbers, a number is the class of that name.
 
     Raises:
         UserError: one is no class; a name in another case is suggested.
@@ -28,7 +32,7 @@ def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
     array = np.asarray(values)
     numbers = array.dtype.kind == "O" and all(map(_is_whole, array.flat))  # as a column of pandas may hold them
     if array.dtype.kind in "OUS" and not numbers:
-        return _of_texts(array, tree, name)
+        return _of_texts(array, tree, name, order)
     if array.dtype.kind not in "iuf" and not numbers:
         example = f"{array.ravel()[0]} is not a class index: " if array.size else ""
         raise UserError(f"{name}: {example}neither whole numbers nor names but {array.dtype}")
@@ -36,6 +40,8 @@ def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
         is_integer = np.isfinite(array) & (np.trunc(array) == array)
         if not is_integer.all():
             raise UserError(f"{name}: {array[~is_integer][0]} is not a class index")
+    if tree.has_numbers and order not in ("tree", "alphabetical"):
+        return _of_numbers(array.astype(np.int64), tree, name)
     outside = (array < 0) | (array >= tree.num_classes)
     if outside.any():
         row = int(np.argwhere(outside)[0][0])
@@ -43,7 +49,28 @@ def class_indices(values: Any, tree: Hierarchy, name: str) -> IntArray:
             f"{name}: {array[outside][0]} in row {row} is out of range, {int(outside.sum()):,} are; classes are "
             f"0 to {tree.num_classes - 1}"
         )
-    return array.astype(np.int64)
+    return number_order(tree, order, name)[array.astype(np.int64)]
+
+
+def number_order(tree: Hierarchy, order: NumberOrder | None, name: str) -> IntArray:
+    """Return [K] the class that each number from 0 stands for, and each column of scores without a name.
+
+    ImageFolder, timm and Hugging Face number classes in alphabetical order, which may not be the tree's.
+
+    Raises:
+        UserError: the order is not known, and the two differ.
+    """
+    alphabetical = np.array(sorted(range(tree.num_classes), key=tree.classes.__getitem__), dtype=np.int64)
+    in_tree = np.arange(tree.num_classes)
+    if order == "alphabetical":
+        return alphabetical
+    if order != "unknown" or tree.has_numbers or np.array_equal(alphabetical, in_tree):
+        return in_tree
+    firsts = [", ".join(repr(tree.classes[i]) for i in some[:3]) for some in (in_tree, alphabetical)]
+    raise UserError(
+        f"{name}: nothing names the classes, which may be in the order of the tree, {firsts[0]}, ..., or in "
+        f"alphabetical order, {firsts[1]}, ...: give --order tree, --order alphabetical, or names"
+    )
 
 
 def named_columns(values: Any) -> list[Any] | None:
@@ -88,17 +115,35 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str) -> IntArray:
+def _of_numbers(values: IntArray, tree: Hierarchy, name: str) -> IntArray:
+    """Return the classes whose names are these numbers."""
+    index = {int(class_name): position for position, class_name in enumerate(tree.classes)}
+    unknown = [number for number in np.unique(values).tolist() if number not in index]
+    if unknown:
+        row = int(np.argwhere(values == unknown[0])[0][0])
+        raise UserError(
+            f"{name}: {unknown[0]} in row {row} is not a class of the tree, whose classes are the numbers "
+            f"{tree.classes[0]} to {tree.classes[-1]}; if these are places in that order, give --order tree"
+        )
+    return np.array([index[number] for number in values.ravel().tolist()], dtype=np.int64).reshape(values.shape)
+
+
+def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str, order: NumberOrder | None) -> IntArray:
     texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in values.ravel()]
     index = {name: position for position, name in enumerate(tree.classes)}
     if all(text in index for text in set(texts)):
         return np.array([index[text] for text in texts], dtype=np.int64).reshape(values.shape)
     if all(INTEGER.fullmatch(text.strip()) for text in set(texts)):
-        return class_indices(np.array([int(float(text)) for text in texts]).reshape(values.shape), tree, name)
+        numbers = np.array([int(float(text)) for text in texts]).reshape(values.shape)
+        return class_indices(numbers, tree, name, order)
     row, odd = next((row, text) for row, text in enumerate(texts) if text not in index)
-    raise UserError(
-        f"{name}: {odd[:80]!r} in row {row * len(values) // len(texts)} is not a class{suggestion(odd, tree)}"
-    )
+    row = row * len(values) // len(texts)
+    if (level := tree.level_of(odd)) is not None:
+        raise UserError(
+            f"{name}: {odd[:80]!r} in row {row} is the node of level {level}, not a class; examples that are known to "
+            "a coarser node alone are not scored yet: leave them out"
+        )
+    raise UserError(f"{name}: {odd[:80]!r} in row {row} is not a class{suggestion(odd, tree)}")
 
 
 def suggestion(name: str, tree: Hierarchy) -> str:

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.hierarchy.distances import distance_matrix, json_parts
-from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES, number_nodes
+from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES, WHOLE_NUMBER, number_nodes
 from hierbench.hierarchy.readers import read_tree, shipped_names, shipped_paths
 from hierbench.utils.console import say
 from hierbench.utils.errors import unknown_name
 
 Distance = Literal["height", "depth"]
 IntArray = NDArray[np.int64]
+NodeName = tuple[str, str]  # the text that orders a node among those of its level, and its name
 _ROOT = "\0root"  # of lines, whose own root has no name left
 
 
@@ -40,6 +41,7 @@ class Hierarchy:
         node_distances: `node_distances[l][n]` is the distance of two classes whose LCA is node n of level l, zero for
             a leaf and its repetitions; L arrays.
         distance: "height" or "depth", see `distances`.
+        level_names: names of the nodes of each level; L tuples.
     """
 
     classes: tuple[str, ...]
@@ -49,6 +51,7 @@ class Hierarchy:
     parents: tuple[IntArray, ...]
     node_distances: tuple[IntArray, ...]
     distance: Distance
+    level_names: tuple[tuple[str, ...], ...]
 
     def __repr__(self) -> str:
         """Return the tree's sizes in one line."""
@@ -63,6 +66,15 @@ class Hierarchy:
     def num_levels(self) -> int:
         """L, equal to the height."""
         return len(self.level_sizes)
+
+    @cached_property
+    def has_numbers(self) -> bool:
+        """Whether the classes are whole numbers, as those of iNaturalist: a number then is a class's name."""
+        return all(map(WHOLE_NUMBER.fullmatch, self.classes)) and len(set(map(int, self.classes))) == self.num_classes
+
+    def level_of(self, name: str) -> int | None:
+        """Return the level, 1 the coarsest, of an inner node of this name; None without one."""
+        return next((level for level, names in enumerate(self.level_names[:-1], 1) if name in names), None)
 
     @cached_property
     def distances(self) -> NDArray[np.int16]:
@@ -100,7 +112,7 @@ class Hierarchy:
             classes = sorted(parent.keys() - inner)
         order = [str(name) for name in classes]
         _check_classes(order, parent.keys() - inner, inner)
-        return cls._from_chains(order, _chains(order, parent), {name: name for name in parent}, distance)
+        return cls._from_chains(order, _chains(order, parent), {name: (name, name) for name in parent}, distance)
 
     @classmethod
     def from_paths(cls, paths: Mapping[str, Sequence[str]], distance: Distance = "height") -> Self:
@@ -200,22 +212,25 @@ class Hierarchy:
 
     @classmethod
     def _from_chains(
-        cls, classes: Sequence[str], chains: Sequence[list[Any]], names: Mapping[Any, str], distance: Distance
+        cls, classes: Sequence[str], chains: Sequence[list[Any]], names: Mapping[Any, NodeName], distance: Distance
     ) -> Self:
-        """Return the tree of the classes' chains of nodes, below the root and down to the class; names order nodes."""
+        """Return the tree of the classes' chains of nodes, below the root and down to the class."""
         if distance not in get_args(Distance):
             raise ValueError(f"distance must be one of {get_args(Distance)}, got {distance!r}")
         num_classes, depths = len(classes), np.array([len(chain) for chain in chains])
         height = int(depths.max())
         padded = [chain + chain[-1:] * (height - len(chain)) for chain in chains]
         targets = np.empty((num_classes, height), dtype=np.int64)
+        level_names = list[tuple[str, ...]]()
         parent_index = dict.fromkeys((path[0] for path in padded), 0)  # of each node of the level
         for level in range(height - 1):
-            nodes = sorted(parent_index, key=lambda node: (_natural(names[node]), parent_index[node]))
+            nodes = sorted(parent_index, key=lambda node: (_natural(names[node][0]), parent_index[node]))
+            level_names.append(tuple(names[node][1] for node in nodes))
             index = {node: i for i, node in enumerate(nodes)}
             targets[:, level] = [index[path[level]] for path in padded]
             parent_index = {path[level + 1]: index[path[level]] for path in padded}
         targets[:, -1] = np.arange(num_classes)
+        level_names.append(tuple(classes))
         sizes = tuple(int(size) for size in targets.max(axis=0) + 1)
 
         parents = []
@@ -233,7 +248,9 @@ class Hierarchy:
             node_distances.append(value)
         for array in (targets, *parents, *node_distances):
             array.flags.writeable = False
-        return cls(tuple(classes), height, sizes, targets, tuple(parents), tuple(node_distances), distance)
+        return cls(
+            tuple(classes), height, sizes, targets, tuple(parents), tuple(node_distances), distance, tuple(level_names)
+        )
 
     def digest(self) -> str:
         """Return the SHA-256 of everything that a result can depend on: class order, levels and distances."""

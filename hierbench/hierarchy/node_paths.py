@@ -48,12 +48,13 @@ class PathNodes(NamedTuple):
     """The nodes of paths, numbered in order of appearance; the root is 0.
 
     Attributes:
-        names: of the nodes; a name that directly follows itself (a family and its one variant) has a number after it.
+        names: of each node the text that orders it, in which a number after the name tells a node from its only child
+            of the same name (a family and its one variant), and the name.
         parents: of each node, the number of the node above it, -1 for the root.
         chains: for each path the numbers of its nodes, without the root.
     """
 
-    names: list[str]
+    names: list[tuple[str, str]]
     parents: list[int]
     chains: list[list[int]]
 
@@ -61,7 +62,10 @@ class PathNodes(NamedTuple):
 def number_nodes(paths: Iterable[Sequence[str]]) -> PathNodes:
     """Return the nodes of paths; equal beginnings are the same nodes."""
     children: list[dict[str, int]] = [{}]  # of each node, by name
-    names, parents, chains, num_repeats = ["root"], [-1], list[list[int]](), {0: ("", 0)}
+    names = [("", "")]
+    parents = [-1]
+    repeats = [0]
+    chains = list[list[int]]()
     for path in paths:
         node, chain = 0, list[int]()
         for name in path:
@@ -70,9 +74,8 @@ def number_nodes(paths: Iterable[Sequence[str]]) -> PathNodes:
                 child = children[node][name] = len(names)
                 children.append({})
                 parents.append(node)
-                before, repeat = num_repeats[node]
-                num_repeats[child] = (name, repeat + 1 if name == before else 0)
-                names.append(f"{name} {num_repeats[child][1]}")
+                repeats.append(repeats[node] + 1 if node and name == names[node][1] else 0)
+                names.append((f"{name} {repeats[child]}", name))
             chain.append(child)
             node = child
         chains.append(chain)

@@ -261,14 +261,14 @@ def _children_key(item: Mapping[str, Any]) -> str | None:
     lists = [key for key, value in item.items() if isinstance(value, list) and value]
     objects = [key for key in lists if all(isinstance(child, Mapping) for child in item[key])]
     named = [key for key in lists if str(key).casefold() in CHILDREN and _name_key(item, key)]
-    known = [key for key in objects if str(key).casefold() in CHILDREN]
-    return next(iter([*known, *named, *objects]), None)
+    usual = [key for key in objects if str(key).casefold() in CHILDREN]
+    return next(iter([*usual, *named, *objects]), None)
 
 
 def _name_key(item: Mapping[str, Any], children: str) -> str | None:
     texts = [key for key, value in item.items() if isinstance(value, str | int) and key != children]
-    known = [key for name in NAME_KEYS for key in texts if str(key).casefold() == name]
-    return next(iter([*known, *texts]), None)
+    usual = [key for name in NAME_KEYS for key in texts if str(key).casefold() == name]
+    return next(iter([*usual, *texts]), None)
 
 
 def _branches_of_objects(items: list[Mapping[str, Any]], options: TreeOptions, before: str) -> Branches:
@@ -397,7 +397,7 @@ def _branches_of_newick(text: str) -> Branches:
                 raise ValueError(f"leaf {len(paths) + 1} has no name")
             paths.append(path)
         stack.extend((child, path) for child in reversed(clade.clades))
-    ignored = [word for word, there in (("lengths", has_lengths), ("comments", has_comments)) if there]
+    ignored = [word for word, is_present in (("lengths", has_lengths), ("comments", has_comments)) if is_present]
     notes = [f"{' and '.join(ignored)} ignored"] if ignored else []
     notes += [f"{num_unnamed:,} nodes have no name of their own, and a number"] if num_unnamed else []
     return Branches(paths, "paths", "Newick", "nested brackets", tuple(notes))

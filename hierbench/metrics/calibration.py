@@ -1,5 +1,7 @@
 """Expected and maximum calibration error. Shapes: N examples, K classes."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -7,19 +9,54 @@ from torch.nn.functional import one_hot
 from hierbench.metrics.level_metrics import check_probabilities
 
 BINS = 15
-SUM = 1e-4  # by how much the probabilities of an example may miss 1: files hold them in single precision
+SUM = 0.01  # by how much probabilities may miss a sum of 1: files round them, or hold them in half precision
+SINGLE = 1e-4  # by how much they do in single precision, in which they are taken as they are
+ScoreKind = Literal["probabilities", "logits"]
 
 
-def as_probabilities(scores: Tensor) -> Tensor:
-    """Return scores [N, K] in float64 where they are a distribution, else their softmax."""
-    return scores.double() if is_distribution(scores) else scores.double().softmax(dim=1)
+def as_probabilities(scores: Tensor, kind: ScoreKind | None = None) -> Tensor:
+    """Return scores [N, K] as probabilities in float64: with a sum of 1 where they are that, else their softmax.
+
+    Raises:
+        ValueError: as `score_kind`; or a row has +inf, or nothing but -inf, so that its softmax is not defined.
+    """
+    values = scores.double()
+    if (kind or score_kind(scores)) == "probabilities":
+        sums = values.sum(dim=1, keepdim=True)
+        return torch.where((sums - 1.0).abs() > SINGLE, values / sums, values)
+    if (row := first_unbounded(scores)) is not None:
+        raise ValueError(f"row {row} of the scores has +inf, or nothing but -inf")
+    return values.softmax(dim=1)
 
 
-def is_distribution(scores: Tensor) -> bool:
-    """Whether every row of scores [N, K] is a probability distribution over the classes."""
-    if bool((scores < 0).any()) or not bool(scores.isfinite().all()):
-        return False
-    return bool(((scores.sum(dim=1, dtype=torch.float64) - 1.0).abs() <= SUM).all())
+def score_kind(scores: Tensor) -> ScoreKind:
+    """Return what scores [N, K] are: probabilities if no score of a row is negative and each row sums to 1 within 1%.
+
+    Raises:
+        ValueError: some rows are probabilities and others are not.
+    """
+    are_probabilities = probability_rows(scores)
+    if bool(are_probabilities.all()):
+        return "probabilities"
+    if bool(are_probabilities.any()):
+        num, first = int(are_probabilities.sum()), int((~are_probabilities).nonzero()[0])
+        raise ValueError(
+            f"{num:,} of {len(scores):,} rows look like probabilities and the others do not, first row {first}: say "
+            "which they are, probabilities or logits"
+        )
+    return "logits"
+
+
+def probability_rows(scores: Tensor) -> Tensor:
+    """Return for each row of scores [N, K] whether it is a probability distribution over the classes, [N] bool."""
+    sums = scores.sum(dim=1, dtype=torch.float64)
+    return (scores >= 0).all(dim=1) & ((sums - 1.0).abs() <= SUM)
+
+
+def first_unbounded(scores: Tensor) -> int | None:
+    """Return the first row of scores [N, K] with +inf, or with nothing but -inf, which has no softmax; or None."""
+    rows = scores.amax(dim=1).isinf().nonzero()
+    return int(rows[0]) if len(rows) else None
 
 
 def bin_counts(classes: Tensor, probabilities: Tensor, targets: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.calibration import ScoreKind, as_probabilities
 from hierbench.metrics.computations import Computation, sum_counts
 from hierbench.metrics.metric_inputs import Evidence
 from hierbench.metrics.metric_table import MetricInfo, find_metric
@@ -26,6 +27,7 @@ class HierarchicalMetric(Metric):
     Args:
         hierarchy: over the K classes.
         name: of the metric, of a family with its k or level: "top1", "hops@20", "level_accuracy@2".
+        scores: "probabilities" or "logits"; by default what each batch looks like, see `calibration.score_kind`.
         kwargs: of `torchmetrics.Metric`.
 
     Raises:
@@ -36,8 +38,9 @@ class HierarchicalMetric(Metric):
     full_state_update = False
     sums: Any  # [1 + S], or the contributions of all examples, a tensor per batch: after a synchronisation one of all
 
-    def __init__(self, hierarchy: Hierarchy, name: str, **kwargs: Any) -> None:
+    def __init__(self, hierarchy: Hierarchy, name: str, scores: ScoreKind | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.score_kind = scores
         self.hierarchy, self.name = hierarchy, find_metric(name, hierarchy).name
         self.__dict__["higher_is_better"] = self.info.direction == "higher"  # torchmetrics lets no one set it
         if self.computation.summed:
@@ -68,11 +71,12 @@ class HierarchicalMetric(Metric):
         Args:
             scores: [B, K], larger = ranked earlier.
             targets: [B].
-            probabilities: [B, K], by default the softmax of the scores.
+            probabilities: [B, K], by default the scores where they are that, else their softmax.
             level_predictions: [B, L], which "fpa" and "tice" need, see `Evidence`.
         """
-        of_classes = scores.double().softmax(dim=1) if probabilities is None else probabilities
-        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, of_classes, level_predictions)
+        if probabilities is None:  # which metrics of ranks do not need
+            probabilities = scores if self.computation.ranked else as_probabilities(scores, self.score_kind)
+        evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, probabilities, level_predictions)
         valid_targets, needs = evidence.known_targets(), self.computation.needs(evidence, self.info.parameter)
         if needs[0] is None:
             raise ValueError(f"{self.info.name} needs level_predictions")

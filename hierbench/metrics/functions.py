@@ -1,9 +1,9 @@
 """A function per metric in the way of scikit-learn: y_true, then y_pred, y_score or y_levels, then the tree.
 
 Shapes: N examples, K classes, L levels. Classes are indices in the tree's order or names. A larger score ranks earlier;
-ties go to the lower class index. Where probabilities are needed they are the scores if every row is a distribution,
-else their softmax. Values are between 0 and 1 where tables print per cent; distances are in edges. Formulas: target y,
-predicted class c, ranked classes c_1, c_2, ...; A(n) the nodes from below the root down to n; D the hierarchical
+ties go to the lower class index. Where probabilities are needed they are the scores if every row is a distribution to
+1%, else their softmax. Values are between 0 and 1 where tables print per cent; distances are in edges. Formulas: target
+y, predicted class c, ranked classes c_1, c_2, ...; A(n) the nodes from below the root down to n; D the hierarchical
 distance; LCA the lowest common ancestor; p probabilities.
 """
 
@@ -377,7 +377,7 @@ def _of_classes(name: str, y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 
 def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: Labels) -> float:
     """Return a metric of the registry of scores; the columns of a data frame are as it names them, without labels."""
-    find_metric(name, tree)  # a k or level that the tree does not have
+    info = find_metric(name, tree)  # an error for a k or level that the tree does not have
     true = _as_class_indices(y_true, tree, "y_true")
     if labels is None and (names := named_columns(y_score)):
         y_score = in_order_of_tree(np.asarray(y_score), names, tree, "y_score")
@@ -389,7 +389,8 @@ def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: La
         scores = scores[:, _columns(labels, tree)]
     if scores.dtype in INTEGERS:
         scores = scores.double()
-    evidence = Evidence(scores, true.to(scores.device), tree, as_probabilities(scores))
+    probabilities = scores if info.computation.ranked else as_probabilities(scores)
+    evidence = Evidence(scores, true.to(scores.device), tree, probabilities)
     return _fraction(name, compute_metrics([name], evidence)[name])
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.class_names import named_columns
+from hierbench.hierarchy.class_names import ClassOrder, named_columns
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
+from hierbench.metrics.calibration import ScoreKind
 from hierbench.python.boards import parse_columns, whole_number
 from hierbench.studies.scoring.predictions import Arrays
 from hierbench.studies.scoring.score_files import ScoreRequest, score_files
@@ -29,6 +30,8 @@ def score(
     seed: int = 0,
     runs: str | Path = "runs",
     data_dir: str | Path = "data",
+    order: ClassOrder | None = None,
+    scores_are: ScoreKind | None = None,
 ) -> Report:
     """Return the metrics of predictions with 95% intervals; with a dataset, add a row to its leaderboard.
 
@@ -49,6 +52,9 @@ def score(
         seed: of the resamples.
         runs: folder of all runs, for a dataset.
         data_dir: folder of prepared datasets.
+        order: of the classes where nothing names them: "tree", or "alphabetical" as those of ImageFolder and timm; by
+            default an error where the two differ.
+        scores_are: "probabilities" or "logits"; by default what they look like.
 
     Returns:
         A report, which a notebook shows as a table and `print` as markdown: `report["mistake_severity"]` is a value,
@@ -86,6 +92,8 @@ def score(
         Path(data_dir),
         parse_columns(metrics),
         dashes="",
+        order=order,
+        scores=scores_are,
     )
     return score_files(request)
 

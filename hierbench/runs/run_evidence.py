@@ -16,7 +16,7 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find_for_spec, how_to_prepare
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.readers import shipped_paths
-from hierbench.metrics.calibration import as_probabilities, is_distribution
+from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, probability_rows
 from hierbench.metrics.metric_inputs import Evidence
 from hierbench.runs.further_metrics import first_base
 from hierbench.runs.record import Record, Records
@@ -82,12 +82,20 @@ def read_evidence(
     if record.scored is not None and record.scored.top is not None:
         return None
     scores, targets, levels = _predictions(record, hierarchy, examples)
-    base = first_base(record, records)
-    if base is None or is_distribution(scores):
-        probabilities = as_probabilities(scores)
+    base, kind = first_base(record, records), _kind(scores)
+    if record.scored is not None and record.scored.scores is not None:
+        kind = record.scored.scores
+    if base is None or kind == "probabilities":
+        probabilities = as_probabilities(scores, kind)
     else:
-        probabilities = as_probabilities(_predictions(base, hierarchy, targets.numpy())[0])
+        of_base = _predictions(base, hierarchy, targets.numpy())[0]
+        probabilities = as_probabilities(of_base, _kind(of_base))
     return Evidence(scores, targets, hierarchy, probabilities, levels)
+
+
+def _kind(scores: Tensor) -> ScoreKind:
+    """Return what the scores of a method are: a row of logits may look like probabilities by chance."""
+    return "probabilities" if bool(probability_rows(scores).all()) else "logits"
 
 
 def evidence_of_ranks(ranked: IntArray, targets: IntArray, hierarchy: Hierarchy) -> Evidence:
@@ -123,6 +131,8 @@ def _problem(
     expected = (targets.size if order is None else len(order), hierarchy.num_classes)
     if scores.dtype.kind == "f" and np.isnan(scores).any():
         return "a score is NaN"
+    if scores.ndim == 2 and scores.size and first_unbounded(torch.from_numpy(scores)) is not None:
+        return "a row has +inf, or nothing but -inf"
     fit = scores.shape == expected and scores.dtype.kind == "f" and targets.ndim == 1 and targets.dtype.kind == "i"
     if not fit or not (order is None or np.array_equal(targets, order)):
         expected_size = f"{expected[0]} test examples, {expected[1]} classes"

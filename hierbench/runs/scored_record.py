@@ -4,7 +4,7 @@ Shapes: N examples, K classes, k ranked classes.
 """
 
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,12 @@ def stored_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def make_scored(
-    name: str, dataset: DatasetSpec, scores: NDArray[Any] | None, classes: IntArray | None, targets: IntArray
+    name: str,
+    dataset: DatasetSpec,
+    scores: NDArray[Any] | None,
+    classes: IntArray | None,
+    targets: IntArray,
+    stated_kind: Literal["probabilities", "logits"] | None = None,
 ) -> Scored:
     """Return the record of predictions that are in the order of a dataset.
 
@@ -33,6 +38,7 @@ def make_scored(
         scores: [N, K], or [N, k] of the ranked classes, or None.
         classes: [N, k] ranked classes, None where every class has a score.
         targets: [N].
+        stated_kind: what the scores are, where the user says so and they look otherwise.
     """
     digest = sha256()
     scores_type = None if scores is None else stored_type(scores.dtype)
@@ -42,4 +48,4 @@ def make_scored(
             for start in range(0, len(values), CHUNK):
                 digest.update(np.ascontiguousarray(values[start : start + CHUNK], dtype=kind).data)
     top = None if classes is None else classes.shape[1]
-    return Scored(name=name, dataset=dataset, top=top, predictions=digest.hexdigest())
+    return Scored(name=name, dataset=dataset, top=top, scores=stated_kind, predictions=digest.hexdigest())

@@ -165,7 +165,7 @@ def test_predictions_that_were_only_scored(cli, folder, tree):
     work = folder / "scored"
     work.mkdir()
     shutil.copytree(folder / "data", work / "data")
-    options = ["--dataset", "shapes", "--metrics", "+ece,+hf_micro"]
+    options = ["--dataset", "shapes", "--order", "tree", "--metrics", "+ece,+hf_micro"]
     done = json.loads(cli(work, "score", folder / "all.npz", *options, "--name", "all", "--json").ok().out)
     expected = compute_metrics(["ece", "hf_micro"], evidence(folder, tree, run))
     assert {name: done["metrics"][name]["mean"] for name in expected} == expected
@@ -176,7 +176,7 @@ def test_predictions_that_were_only_scored(cli, folder, tree):
     rows = as_json(cli, work, "--metrics", "+ece,+hf_micro")
     assert {name: rows["all"]["metrics"][name]["mean"] for name in expected} == expected
     assert rows["top"]["metrics"]["ece"]["mean"] is None and rows["top"]["metrics"]["top1"]["mean"] is not None
-    wrong = ("--tree", "shapes", "--metrics", "level_accuracy@4")
+    wrong = ("--tree", "shapes", "--order", "tree", "--metrics", "level_accuracy@4")
     cli(work, "score", folder / "all.npz", *wrong).one_line("levels")
 
 

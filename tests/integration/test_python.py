@@ -216,7 +216,7 @@ def test_scores_of_a_dataset_become_a_row(trained, data_dir, tmp_path, shapes):
     size = len(shapes.meta["paths"])
     scores = np.eye(size)[truth] + np.random.default_rng(1).random((len(truth), size))
     where = {"runs": tmp_path / "runs", "data_dir": data_dir}
-    report = hierbench.score([scores, scores**2], dataset="shapes", name="elsewhere", **where)
+    report = hierbench.score([scores, scores**2], dataset="shapes", name="elsewhere", order="tree", **where)
     board = hierbench.board("shapes", **where)
     assert board["elsewhere"].scored and board["elsewhere"].runs == sorted(
         report.runs, key=board["elsewhere"].runs.index

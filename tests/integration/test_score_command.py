@@ -53,7 +53,7 @@ def board(cli, place, *options):
 def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place):
     before = board(cli, place)
     scores, targets = save(place, "vit.npz", 5)
-    done = cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok()
+    done = cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree", "--json").ok()
     report = json.loads(done.out)
     tree = find("shapes", place / "data").hierarchy("height")
     expected = evaluate(scores, targets, tree)
@@ -81,9 +81,9 @@ def test_a_scored_file_is_a_marked_row_and_changes_no_other(cli, place):
     assert (kept == scores).all() and (kept_targets == targets).all()
     assert not [path for path in (place / "runs").iterdir() if path.name.startswith(".scored")]
     times = {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
-    again = cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
+    again = cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree").ok()
     assert f"recorded in runs/{run.folder.name[:12]}*/; the row is in" in again.err and "--runs" not in again.err
-    named = cli(place, "score", "vit.npz", "--dataset", "shapes", "--runs", "my runs").ok()
+    named = cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree", "--runs", "my runs").ok()
     assert named.err.endswith("hierbench leaderboard --dataset shapes --runs 'my runs'\n")
     cli(place, "publish", "--dataset", "shapes", "--output", "runs").one_line("is the runs folder")
     assert times == {path: path.stat().st_mtime_ns for path in run.folder.iterdir()}
@@ -105,17 +105,19 @@ def test_labels_alone(cli, tmp_path):
     evidence = Evidence(torch.from_numpy(scores), torch.from_numpy(targets), tree, torch.from_numpy(scores))
     names = ["min_distance@1", "hf_macro", "level_accuracy@2"]
     expected |= compute_metrics(names, evidence)
-    metrics = ("--metrics", "+" + ",+".join(names), "--tree", "shapes", "--json")
+    metrics = ("--metrics", "+" + ",+".join(names), "--tree", "shapes", "--order", "tree", "--json")
     for words in (("a.npz",), ("b.npz",), ("c.npy", "--targets", "targets.npy")):
         shown = json.loads(cli(tmp_path, "score", *words, *metrics).ok().out)["metrics"]
         assert {name: cell["mean"] for name, cell in shown.items()} == expected
-    same = ("score", "a.npz", "c.npy", "--targets", "targets.npy", "--tree", "shapes")
+    same = ("score", "a.npz", "c.npy", "--targets", "targets.npy", "--tree", "shapes", "--order", "tree")
     cli(tmp_path, *same).one_line("hold the same predictions")
 
 
 def test_other_commands_leave_scored_rows_out_with_a_note(cli, place):
     save(place, "vit.npz", 5)
-    id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
+    id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree", "--json").ok().out)[
+        "runs"
+    ][0]
     cli(place, "mistakes", "--dataset", "shapes", "ce:type-I:0", id_[:12]).one_line("made elsewhere")
     cli(place, "plot", "confusion", "--dataset", "shapes", "--run", id_[:12]).one_line("made elsewhere")
     cli(place, "plot", "tradeoff", "--dataset", "shapes").ok()
@@ -127,13 +129,13 @@ def test_other_commands_leave_scored_rows_out_with_a_note(cli, place):
     for name in ("vit", "vit (scored)", "vit:scored", "vit:top1"):
         cli(place, "reproduce", "runs", name).one_line("it cannot be trained")
     save(place, "ce.npz", 6)
-    cli(place, "score", "ce.npz", "--dataset", "shapes").ok()
+    cli(place, "score", "ce.npz", "--dataset", "shapes", "--order", "tree").ok()
     assert "(scored)" not in cli(place, "plot", "tradeoff", "--dataset", "shapes").ok().out
     assert '"name": "ce"' in cli(place, "reproduce", "runs", "ce").ok().out  # the spec of a run, not the file
     (place / "runs" / id_ / "metrics.json").write_text("{}")
     done = cli(place, "leaderboard", "--dataset", "shapes").ok()
     assert "vit" not in done.out and "score the file again" in done.err
-    cli(place, "score", "vit.npz", "--dataset", "shapes").one_line("is damaged", "remove it")
+    cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree").one_line("is damaged", "remove it")
 
 
 def test_rows_of_one_title_have_the_names_of_their_methods(cli, place):
@@ -151,7 +153,9 @@ def test_rows_of_one_title_have_the_names_of_their_methods(cli, place):
 @pytest.mark.parametrize("ends", [[0.0, 100.0], [None, None], ["<b>", 1.0], None])
 def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, ends):
     save(place, "vit.npz", 5)
-    id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--json").ok().out)["runs"][0]
+    id_ = json.loads(cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree", "--json").ok().out)[
+        "runs"
+    ][0]
     run = Store(place / "runs").run(id_)
     run.write_record("metrics.json", metrics_of(run) | {"intervals": {"top1": ends}})
     run.set_status("done", files=fingerprints(run.folder))
@@ -162,7 +166,7 @@ def test_an_interval_that_the_predictions_do_not_give_is_rejected(cli, place, en
 def test_seeds_make_a_row_with_a_t_interval(cli, place):
     metrics = [evaluate(*save(place, f"vit-{seed}.npz", seed), tree_of(place)) for seed in (1, 2, 3)]
     files = [f"vit-{seed}.npz" for seed in (1, 2, 3)]
-    report = json.loads(cli(place, "score", *files, "--dataset", "shapes", "--json").ok().out)
+    report = json.loads(cli(place, "score", *files, "--dataset", "shapes", "--order", "tree", "--json").ok().out)
     row = board(cli, place)["rows"][-1]
     assert report["name"] == row["method"] == "vit" and row["n"] == row["planned"] == 3
     top1 = [values["top1"] for values in metrics]
@@ -173,8 +177,12 @@ def test_seeds_make_a_row_with_a_t_interval(cli, place):
     cell = report["metrics"]["top1"]
     assert (cell["high"] - cell["low"]) / 2 == pytest.approx(half) and report["interval"]["over"] == "seeds"
     save(place, "other.npz", 9)
-    cli(place, "score", "other.npz", "--name", "vit", "--dataset", "shapes").one_line("'vit' already stands for")
-    cli(place, "score", files[0], files[0], "--dataset", "shapes").one_line("hold the same predictions")
+    cli(place, "score", "other.npz", "--name", "vit", "--dataset", "shapes", "--order", "tree").one_line(
+        "'vit' already stands for"
+    )
+    cli(place, "score", files[0], files[0], "--dataset", "shapes", "--order", "tree").one_line(
+        "hold the same predictions"
+    )
     assert len(board(cli, place)["rows"]) == 2
 
 
@@ -184,7 +192,7 @@ def test_files_of_one_command_are_recorded_together_or_not_at_all(place, monkeyp
         save(place, f"vit-{seed}.npz", seed)
     request = ScoreRequest(
         [place / "vit-1.npz", place / "vit-2.npz"], "shapes", None, None, None, None, 0, 0, place / "runs",
-        place / "data",
+        place / "data", order="tree",
     )  # fmt: skip
     before = sorted((place / "runs").glob("*/"))
     sealed, rename = [], Path.rename
@@ -220,15 +228,27 @@ def tree_of(place):
 
 def test_rows_of_other_data_are_left_out_with_a_remark(cli, place):
     save(place, "vit.npz", 5)
-    cli(place, "score", "vit.npz", "--dataset", "shapes").ok()
+    cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree").ok()
     (place / "again").mkdir()
     prepared = mistake_runs.prepare(place / "again/data", per_class=30)
     targets = prepared.arrays("test")[1]
     np.savez(place / "small.npz", scores=mistake_runs.random_scores(targets, 6, 0), targets=targets)
-    cli(place, "score", "small.npz", "--dataset", "shapes", "--data-dir", "again/data").ok()
+    cli(place, "score", "small.npz", "--dataset", "shapes", "--order", "tree", "--data-dir", "again/data").ok()
     out = cli(place, "leaderboard", "--dataset", "shapes").ok().out
     assert "vit (scored)" in out and "small (scored)" not in out and "1 scored predictions are not in this table" in out
-    cli(place, "score", "small.npz", "--dataset", "shapes", "--runs", "empty", "--data-dir", "again/data").ok()
+    cli(
+        place,
+        "score",
+        "small.npz",
+        "--dataset",
+        "shapes",
+        "--order",
+        "tree",
+        "--runs",
+        "empty",
+        "--data-dir",
+        "again/data",
+    ).ok()
     alone = board(cli, place, "--runs", "empty")
     assert alone["protocol"] == "scored" and [row["method"] for row in alone["rows"]] == ["small"]
 
@@ -248,7 +268,7 @@ def test_runs_that_drop_a_batch_are_not_beside_all_images(cli, place):
         overrides=["evaluation.drop_last=true"],
     )
     save(place, "vit.npz", 5)
-    cli(place, "score", "vit.npz", "--dataset", "shapes", "--runs", "authors").ok()
+    cli(place, "score", "vit.npz", "--dataset", "shapes", "--order", "tree", "--runs", "authors").ok()
     out = cli(place, "leaderboard", "--dataset", "shapes", "--runs", "authors").ok().out
     assert "vit" not in out and "last incomplete batch" in out
 
@@ -277,15 +297,19 @@ def test_rows_with_ids_are_put_in_order_and_need_no_targets(cli, place, shown):
     frame = pd.DataFrame(scores[order], columns=[f"prob_{k}" for k in range(6)])
     frame.insert(0, "filename", [ids[row] for row in order])
     frame.to_parquet(place / "timm.parquet")
-    report = json.loads(cli(place, "score", "timm.parquet", "--dataset", "shapes", "--json").ok().out)
+    report = json.loads(
+        cli(place, "score", "timm.parquet", "--dataset", "shapes", "--order", "tree", "--json").ok().out
+    )
     expected = evaluate(scores, targets, tree_of(place))
     assert {name: cell["mean"] for name, cell in report["metrics"].items()} == expected
     frame["filename"] = [*frame["filename"][:-1], "other.JPEG"]
     frame.to_parquet(place / "odd.parquet")
-    cli(place, "score", "odd.parquet", "--dataset", "shapes").one_line("1 of 240 ids are missing", "are missing: val/n")
+    cli(place, "score", "odd.parquet", "--dataset", "shapes", "--order", "tree").one_line(
+        "1 of 240 ids are missing", "are missing: val/n"
+    )
     frame["filename"] = [*frame["filename"][:-1], frame["filename"][0]]
     frame.to_parquet(place / "twice.parquet")
-    cli(place, "score", "twice.parquet", "--dataset", "shapes").one_line("1 ids are there twice")
+    cli(place, "score", "twice.parquet", "--dataset", "shapes", "--order", "tree").one_line("1 ids are there twice")
     assert len(board(cli, place)["rows"]) == 2
 
 
@@ -293,23 +317,33 @@ def test_targets_and_rows_are_checked(cli, place):
     scores, targets = save(place, "vit.npz", 5)
     before = sorted((place / "runs").glob("*/"))
     np.savez(place / "shuffled.npz", scores=scores[::-1], targets=targets[::-1])
-    cli(place, "score", "shuffled.npz", "--dataset", "shapes").one_line("targets are not those", "another order")
+    cli(place, "score", "shuffled.npz", "--dataset", "shapes", "--order", "tree").one_line(
+        "targets are not those", "another order"
+    )
     np.savez(place / "few.npz", scores=scores[:6], targets=targets[:6])
-    cli(place, "score", "few.npz", "--dataset", "shapes").one_line("6 predictions", "240 test images", "size of train")
+    cli(place, "score", "few.npz", "--dataset", "shapes", "--order", "tree").one_line(
+        "6 predictions", "240 test images", "size of train"
+    )
     np.savez(place / "named.npz", scores=scores, ids=np.array([f"{row}.jpg" for row in range(240)]))
-    cli(place, "score", "named.npz", "--dataset", "shapes").one_line("no file names to compare")
+    cli(place, "score", "named.npz", "--dataset", "shapes", "--order", "tree").one_line("no file names to compare")
     np.savez(place / "numbered.npz", scores=scores[::-1], ids=np.arange(240)[::-1])
     np.save(place / "alone.npy", scores)
     (place / "targets.txt").write_text("".join(f"{target}\n" for target in targets))
     (place / "wrong.txt").write_text("".join(f"{target}\n" for target in targets[::-1]))
-    cli(place, "score", "alone.npy", "--dataset", "shapes", "--targets", "wrong.txt").one_line("are not those")
-    cli(place, "score", "vit.npz", "--targets", "wrong.txt", "--tree", "shapes").one_line("vit.npz")
+    cli(place, "score", "alone.npy", "--dataset", "shapes", "--order", "tree", "--targets", "wrong.txt").one_line(
+        "are not those"
+    )
+    cli(place, "score", "vit.npz", "--targets", "wrong.txt", "--tree", "shapes", "--order", "tree").one_line("vit.npz")
     cli(place, "score", "alone.npy").one_line("give either a dataset", "or a tree")
-    cli(place, "score", "alone.npy", "--dataset", "shapes", "--tree", "shapes").one_line("give either a dataset")
-    cli(place, "score", "alone.npy", "--dataset", "shapes", "--data-dir", "none").one_line("data prepare shapes")
+    cli(place, "score", "alone.npy", "--dataset", "shapes", "--order", "tree", "--tree", "shapes").one_line(
+        "give either a dataset"
+    )
+    cli(place, "score", "alone.npy", "--dataset", "shapes", "--order", "tree", "--data-dir", "none").one_line(
+        "data prepare shapes"
+    )
     assert before == sorted((place / "runs").glob("*/"))
     outs = [
-        cli(place, "score", *words, "--dataset", "shapes", "--name", "same", "--format", "csv").ok()
+        cli(place, "score", *words, "--dataset", "shapes", "--order", "tree", "--name", "same", "--format", "csv").ok()
         for words in (["numbered.npz"], ["alone.npy"], ["alone.npy", "--targets", "targets.txt"], ["vit.npz"])
     ]
     assert len({done.out for done in outs}) == 1
@@ -323,9 +357,16 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
     out = cli(tmp_path, "score", "a.npz", "--tree", "cifar100").ok().out
     assert "Mistake severity" in out and "bootstrap interval over images" in out
     (tmp_path / "tree.csv").write_text("a,b\n" + "".join(f"{n % 4},leaf {n}\n" for n in range(100)))
-    cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--output", "a.tex", "--format", "latex").ok()
+    cli(
+        tmp_path, "score", "a.npz", "--tree", "tree.csv", "--order", "tree", "--output", "a.tex", "--format", "latex"
+    ).ok()
     assert "begin{longtable}" in (tmp_path / "a.tex").read_text()
-    assert cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--resamples", "0").ok().out.count(" - ") >= 10
+    assert (
+        cli(tmp_path, "score", "a.npz", "--tree", "tree.csv", "--order", "tree", "--resamples", "0")
+        .ok()
+        .out.count(" - ")
+        >= 10
+    )
     cli(tmp_path, "score", "a.npz", "--tree", "cifar-100").one_line("'cifar100'")
     cli(tmp_path, "score", "a.npz", "--tree", "none.csv").one_line("--tree none.csv: No such file")
     cli(tmp_path, "score", "a.npz", "--tree", "cifar100", "--resamples", "99").one_line("must be 0, or from 100")

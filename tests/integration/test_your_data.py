@@ -60,7 +60,7 @@ def test_scored_predictions_have_a_row_and_are_of_the_images_as_they_are(cli, co
     cli(copy, "data", "prepare", "./birds.toml").ok()
     targets = np.load(copy / "data/prepared/birds/test-labels.npy")
     np.savez(copy / "x.npz", scores=np.eye(6)[targets], targets=targets)
-    score = ["score", "x.npz", "--dataset", "./birds.toml"]
+    score = ["score", "x.npz", "--dataset", "./birds.toml", "--order", "tree"]
     cli(copy, "leaderboard", "--dataset", "birds").one_line("unknown recipe 'birds'")
     cli(copy, *score).ok()
     cli(copy, *RUN, "--seeds", "1").ok()

@@ -123,14 +123,15 @@ def test_the_columns_of_a_data_frame_are_those_that_it_names():
         assert metrics.hierdist_at_k_loss([0, 1, 2] * 3, pd.DataFrame(scores, columns=columns), TREE, k=2) == expected
 
 
-def test_whole_numbers_are_indices_in_columns_of_any_type():
+def test_whole_numbers_are_names_of_numbered_classes_in_columns_of_any_type():
     tree = Hierarchy.from_paths({"2": ("a", "2"), "1": ("a", "1"), "0": ("b", "0")})
     for values in (
         pd.Series([0, 1, 2], dtype=object),
         pd.Series([0, 1, 2], dtype="Int64"),
         [np.int8(0), 1, np.uint64(2)],
     ):
-        assert class_indices(values, tree, "y").tolist() == [0, 1, 2]
+        assert class_indices(values, tree, "y").tolist() == [2, 1, 0]
+        assert class_indices(values, tree, "y", "tree").tolist() == [0, 1, 2]
     assert class_indices(pd.Series(["0", "1", "2"]), tree, "y").tolist() == [2, 1, 0]
     assert class_indices(np.array([["0"], [2]], dtype=object), tree, "y").tolist() == [[2], [0]]  # no column of numbers
 

@@ -14,7 +14,7 @@ from hierbench.leaderboard.extra_columns import measure, with_columns
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, with_best
 from hierbench.metrics import compute_metrics
 from hierbench.metrics import metric_table as metric_registry
-from hierbench.metrics.calibration import is_distribution
+from hierbench.metrics.calibration import as_probabilities, score_kind
 from hierbench.runs import further_metrics
 from hierbench.runs.further_metrics import FILE, values_content
 from hierbench.runs.record_reader import read_records
@@ -151,11 +151,30 @@ def test_confidence_is_that_of_the_first_base_unless_the_scores_are_a_distributi
     assert torch.equal(work.evidence("crm").probabilities, shares)
 
 
-def test_scores_that_are_a_distribution():
-    for dtype in (torch.float32, torch.float64):
-        assert is_distribution(torch.tensor([[0.25, 0.75], [1.0, 0.0]], dtype=dtype))
-        for scores in ([[0.25, 0.75], [0.5, 0.6]], [[1.5, -0.5]], [[math.inf, 0.0]]):
-            assert not is_distribution(torch.tensor(scores, dtype=dtype))
+def test_scores_are_probabilities_or_logits():
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        assert score_kind(torch.tensor([[0.25, 0.75], [1.0, 0.0], [0.334, 0.663]], dtype=dtype)) == "probabilities"
+        for row in ([0.5, 0.6], [1.5, -0.5], [math.inf, 0.0]):
+            assert score_kind(torch.tensor([row, row], dtype=dtype)) == "logits"
+            with pytest.raises(
+                ValueError, match="1 of 2 rows look like probabilities and the others do not, first row 1"
+            ):
+                score_kind(torch.tensor([[0.25, 0.75], row], dtype=dtype))
+
+
+@pytest.mark.parametrize("coarser", [lambda p: p.round(decimals=4), torch.Tensor.half, torch.Tensor.float])
+def test_rounded_probabilities_are_those_of_float64(coarser):
+    shares = torch.rand(200, 50, dtype=torch.float64).pow(8).add(1e-9)
+    shares /= shares.sum(dim=1, keepdim=True)
+    assert (as_probabilities(coarser(shares)) - shares).abs().max() < 2e-3
+    assert torch.equal(as_probabilities(shares), shares)
+
+
+def test_a_row_without_a_softmax_is_refused():
+    for row in ([math.inf, 0.0], [-math.inf, -math.inf]):
+        with pytest.raises(ValueError, match="row 1 of the scores has"):
+            as_probabilities(torch.tensor([[1.0, 2.0], row]))
+    assert as_probabilities(torch.tensor([[1.0, -math.inf]])).tolist() == [[1.0, 0.0]]  # a masked class
 
 
 def test_damaged_predictions_are_one_line(work):

@@ -196,7 +196,7 @@ def test_scored_ranks_are_recomputed_and_their_digest_compared(runs, shapes, cli
     ranked = np.random.default_rng(0).permuted(np.tile(np.arange(48), (len(targets), 1)), axis=1)[:, :5]
     np.savez(tmp_path / "five.npz", indices=ranked, targets=targets)
     options = ("--dataset", "shapes", "--runs", runs.path, "--data-dir", runs.data_dir, "--resamples", "0")
-    cli(tmp_path, "score", "five.npz", *options).ok()
+    cli(tmp_path, "score", "five.npz", "--order", "tree", *options).ok()
     (run,) = (run for run in Store(runs.path).runs() if spec_of(run).get("kind") == "scored")
     assert runs.of(run).state == "recomputed"
     copy = Run(shutil.copytree(run.folder, run.folder.with_name("f" * 64)))

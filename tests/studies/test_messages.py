@@ -78,7 +78,7 @@ FILES = [  # name, content, and parts of the line
     ("a.csv", HEAD + "a,1,2,3,4,5,6,7,8\n" + ROW, "more cells than the header"),
     ("a.csv", 'id,prob,index\na,"[1 2]","[0 1]"\nb,[1],[0]\n', "1 to 2 entries"),
     ("a.parquet", "PAR1", "not a complete .parquet"),
-    ("a.json", '{"a": 1}', "no table"),
+    ("a.json", '{"a": [1]}', "no table"),
     ("a.json", "[" * 100_000, "nested too deeply"),
 ]
 RATES = "lr.backbone, lr.transform, lr.classifier"

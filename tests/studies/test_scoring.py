@@ -74,7 +74,7 @@ def test_files_of_timm_are_read_unchanged(tmp_path, made, form, separate, k, ind
     path = save_timm(frame, tmp_path / f"resnet50.{form.split('-')[0]}", form)
     predictions = read_predictions(path, LIVING)
     assert predictions.ids == made[2] and predictions.targets is None
-    ranked, ks, _ = rank(predictions, LIVING)
+    ranked, ks, _, _ = rank(predictions, LIVING)
     assert ks == [each for each in (1, 5) if each <= (k or 6)]
     width = min(ranked.shape[1], k or 5)
     assert (ranked[:, :width] == top(made[0], width)[0]).all()
@@ -84,7 +84,7 @@ def test_ties_for_the_first_place_are_said(tmp_path, made):
     scores = np.zeros_like(made[0])
     scores[0, 2] = 1.0
     np.savez(tmp_path / "a.npz", scores=scores, targets=made[1])
-    result = score(read_predictions(tmp_path / "a.npz", LIVING), LIVING, 0, 0)
+    result = score(read_predictions(tmp_path / "a.npz", LIVING), LIVING, 0, 0, "logits")
     sentence = f"{N - 1} of {N} images have their largest score in several classes"
     assert result.num_ties == N - 1 and sentence in str(Report("a", "tree", "height", [result], 0, 0))
 

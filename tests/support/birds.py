@@ -87,7 +87,9 @@ def prepare_features(folder, arrays, kind="npz"):
             np.save(features / f"{name}.npy", array)
     file = folder / "birds.toml"
     file.unlink(missing_ok=True)
-    request = TemplateRequest("birds", "", str(folder / "made/taxonomy.csv"), file, features=str(features))
+    request = TemplateRequest(
+        "birds", "", str(folder / "made/taxonomy.csv"), file, features=str(features), order="tree"
+    )
     write_recipe(request, lambda share: None, lambda line: None)
     return prepare(str(file), folder / "data")
 

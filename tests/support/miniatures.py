@@ -278,7 +278,7 @@ def features(folder, *, per_class=(20, 4, 8), channels=12):
         labels = np.tile(np.arange(len(BIRDS)), num)
         arrays[split] = (means[labels] + rng.normal(size=(len(labels), channels))).astype(np.float32)
         arrays[f"{split}_labels"] = labels
-    np.savez(folder / "features.npz", **arrays)
+    np.savez(folder / "features.npz", **arrays, classes=np.array(list(BIRDS)))
     lines = ["order,family,species", *(",".join(path) for path in BIRDS.values())]
     (folder / "taxonomy.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder

@@ -28,7 +28,7 @@ ABLATING = (
     "ablate", "--seeds", "1", "--jobs", "2", "--set", "train.epochs=3", "--set", "train.batch_size=96", *OF_SHAPES,
 )  # fmt: skip
 PREPARING = ("data", "prepare", "tiny-imagenet", "--source", "../tiny-imagenet-200.zip", "--data-dir", "prepared")
-SCORING = ("score", "../resnet-1.npz", "../resnet-2.npz", "--name", "resnet", *OF_SHAPES)
+SCORING = ("score", "--order", "tree", "../resnet-1.npz", "../resnet-2.npz", "--name", "resnet", *OF_SHAPES)
 PUBLISHING = ("publish", "--output", "published", *OF_SHAPES)
 COMMANDS = {  # one after the other
     "training": (TRAINING,),
@@ -94,7 +94,7 @@ def make_runs(place: Path) -> None:
     os.chdir(work)
     short = ("--seeds", "1", "--jobs", "1", "--set", "train.epochs=1", "--set", "train.batch_size=96")
     carry_out("run", "--methods", "ce", "--types", "type-I", *short, *OF_SHAPES, "--runs", "../runs-1")
-    carry_out("score", "../vit.npz", *OF_SHAPES, "--runs", "../runs-1")
+    carry_out("score", "../vit.npz", "--order", "tree", *OF_SHAPES, "--runs", "../runs-1")
     shutil.copytree(place / "runs-1", place / "runs-2")
     carry_out(*SCORING, "--runs", "../runs-2")
 

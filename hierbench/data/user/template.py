@@ -47,6 +47,7 @@ class TemplateRequest:
     size: tuple[int, int] | None = (64, 64)  # (H, W) of the stored images
     features: str = ""
     options: TreeOptions = DEFAULT_OPTIONS
+    order: str = ""
 
     @property
     def frozen(self) -> bool:
@@ -205,6 +206,7 @@ def _text(
         expected += f"height = {sizes.height}\nlevel_sizes = {list(sizes.level_sizes)}\n{counts}\n"
     lines = [f"{key} = {toml_text(section[key])}" for key in ("images", "features", "tree") if key in section]
     lines += [f"{key} = {toml_text(value)}" for key, value in request.tree_keys.items()]
+    lines += [f"order = {toml_text(request.order)}"] if request.order else []
     if "splits" in section:
         lines += [f"splits = {section['splits']}", f"resize = {toml_text(request.resize)}"]
     source = "\n".join(lines)

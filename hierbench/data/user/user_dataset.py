@@ -26,6 +26,7 @@ from hierbench.data.user.listing import (
 from hierbench.data.user.photographs import GoneError, Listing, Photograph
 from hierbench.data.user.vectors import class_names, read_vectors, vectors_source
 from hierbench.data.writer import SPLITS
+from hierbench.hierarchy.class_names import NumberOrder
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.node_paths import in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import TreeReading, read_tree, shipped_names
@@ -94,7 +95,8 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     check_classes(names, paths, tree, "features")
     paths = {name: paths[name] for name in names}
     state = source_state(recipe)
-    source = vectors_source(arrays, place, paths, identity=json_digest(state), state=state)
+    order: NumberOrder = "tree" if "classes" in arrays else section.order or "unknown"
+    source = vectors_source(arrays, place, paths, order, identity=json_digest(state), state=state)
     classes, num = source.paths, np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
     source.messages.extend(reading.about)
     source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
@@ -146,6 +148,7 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
     assert section is not None, recipe.dataset
     options = section.tree_options
     asked = [] if options == DEFAULT_OPTIONS else [vars(options)]  # those that are not asked for are not recorded
+    asked += [{"order": section.order}] if section.order else []
     if section.features:
         state = {"asked": json_digest([Path(section.features).name, Path(section.tree).name, *asked]), "content": ""}
         with suppress(OSError, GoneError):

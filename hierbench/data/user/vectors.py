@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hierbench.data.source import Labels, Piece, Source, Vectors
 from hierbench.data.user.photographs import GoneError
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.class_names import class_indices
+from hierbench.hierarchy.class_names import NumberOrder, class_indices
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.arrays import NUMBERS, TEXT, map_array, read_arrays, release
 from hierbench.utils.errors import UserError
@@ -62,8 +62,10 @@ def class_names(arrays: Arrays, tree: list[str], place: Path) -> list[str]:
     return names
 
 
-def vectors_source(arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]], **more: Any) -> Source:
-    """Return features as a source to prepare; `paths` are {class: path} in the order of the labels.
+def vectors_source(
+    arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]], order: NumberOrder = "tree", **more: Any
+) -> Source:
+    """Return features as a source to prepare; `paths` are {class: path}, and numbers mean classes in this order.
 
     Raises:
         UserError: sizes do not fit each other or the tree; `Piece.load` raises it for a value that is not finite.
@@ -74,7 +76,7 @@ def vectors_source(arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]
         split_labels, num = arrays[f"{split}_labels"], views[split].shape[1]
         if split_labels.shape != (num,):
             raise UserError(f"{place}: {split}_labels is {_shape(split_labels)}, but {split} has {num:,} rows")
-        labels[split] = class_indices(split_labels, tree, f"{place}: {split}_labels")
+        labels[split] = class_indices(split_labels, tree, f"{place}: {split}_labels", order)
     absent = {split: np.setdiff1d(np.arange(tree.num_classes), labels[split]) for split in SPLITS}
     if len(absent["train"]):
         raise UserError(

@@ -47,26 +47,26 @@ def _draw(
     labels = {
         node: names[node] + f" ({num_classes[node]:,} classes)" * (node in tips and node in children) for node in shown
     }
-    left, right = dict[int, float](), 0.0  # inches, of each level
+    left_edge, right = dict[int, float](), 0.0  # inches, of each level
     for depth, level in enumerate(levels[1:], 1):
-        left[depth] = right + GAP
-        right = left[depth] + LETTER * max(len(labels[node]) for node in level)
+        left_edge[depth] = right + GAP
+        right = left_edge[depth] + LETTER * max(len(labels[node]) for node in level)
     lines = []
     for depth in range(len(levels) - 1, -1, -1):
         for node in levels[depth]:
             below = [y[child] for child in children.get(node, ()) if child in shown]
             if below:
                 y[node] = (below[0] + below[-1]) / 2
-                corner = left[depth + 1] - GAP / 2
-                end = left.get(depth, 0.0) + LETTER * len(labels[node]) if depth else 0.0
+                corner = left_edge[depth + 1] - GAP / 2
+                end = left_edge.get(depth, 0.0) + LETTER * len(labels[node]) if depth else 0.0
                 lines += [((end, y[node]), (corner, y[node])), ((corner, below[0]), (corner, below[-1]))]
-                lines += [((corner, place), (left[depth + 1] - LETTER / 2, place)) for place in below]
+                lines += [((corner, place), (left_edge[depth + 1] - LETTER / 2, place)) for place in below]
     figure = new_figure(right + 0.3, ROW * len(tips) + 0.3)
     axes = figure.add_subplot()
     axes.plot(*as_polyline(lines), color=GREY, linewidth=0.5)
     for depth, level in enumerate(levels[1:], 1):
         for node in level:
-            axes.text(left[depth], y[node], labels[node], va="center", fontsize=TINY, bbox=NAME_BOX)
+            axes.text(left_edge[depth], y[node], labels[node], va="center", fontsize=TINY, bbox=NAME_BOX)
     axes.set(xlim=(0, right), ylim=(len(tips) - 0.5, -0.5))
     bare(axes)
     return figure

@@ -4,7 +4,11 @@ NAMES_OF = {
     "ids": ("filename", "file", "id", "ids", "image", "image_id", "path", "name", "unnamed: 0", "__index_level_0__"),
     "targets": ("target", "targets", "label_ids", "label_id", "y_true", "true_label", "ground_truth", "y"),
     "labels": ("label", "labels"),
-    "classes": ("index", "indices", "classes", "class", "pred", "prediction", "topk"),
+    "classes": (
+        *("index", "indices", "classes", "class", "class_id", "pred", "prediction"),
+        *("predicted", "predicted_class", "predicted_label", "y_pred", "category", "topk"),
+    ),
+    "names": ("names", "class_names"),  # of the columns of scores
     "split": ("split",),
 }
 ROLES = {name: role for role, names in NAMES_OF.items() for name in names}

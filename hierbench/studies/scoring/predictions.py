@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.class_names import class_indices, in_order_of_tree
+from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order_of_tree, number_order
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.studies.scoring.column_roles import find_role
 from hierbench.utils.arrays import map_array, read_arrays
@@ -35,6 +35,7 @@ class Predictions:
         classes: [N, k] ranked class indices, best first; None where every class has a score.
         targets: [N] class indices, or None.
         ids: names of the N examples, or None.
+        columns: in which order the columns of scores were, "" without scores of all classes.
     """
 
     where: str
@@ -42,6 +43,7 @@ class Predictions:
     classes: IntArray | None
     targets: IntArray | None
     ids: list[str] | None
+    columns: str = ""
 
     @property
     def num_examples(self) -> int:
@@ -55,7 +57,7 @@ class Predictions:
 class Arrays:
     """Predictions that are in memory: scores [N, K] and targets [N], class indices or names, or None.
 
-    `columns` are K names or indices of classes, or None for the tree's order.
+    `columns` are K names or indices of classes, or None without them.
     """
 
     where: str
@@ -63,22 +65,20 @@ class Arrays:
     targets: NDArray[Any] | None
     columns: Sequence[Any] | None = None
 
-    def predictions(self, tree: Hierarchy) -> Predictions:
+    def predictions(self, tree: Hierarchy, order: NumberOrder = "tree") -> Predictions:
         """Return them as a file's; a UserError if they do not fit each other or the tree."""
         if self.scores.ndim != 2 or not len(self.scores):
             shape = " x ".join(map(str, self.scores.shape))
             raise UserError(
                 f"{self.where} must be [N, {tree.num_classes}], a row per example, got {shape or 'a number'}"
             )
-        names, scores = self.columns, self.scores
-        scores = scores if names is None else in_order_of_tree(scores, names, tree, self.where)
-        return _check_parts(
-            {"scores": scores} | ({} if self.targets is None else {"targets": self.targets}), tree, self.where
-        )
+        parts = {"scores": self.scores, "targets": self.targets, "names": self.columns}
+        given = {role: np.asarray(values) for role, values in parts.items() if values is not None}
+        return _check_parts(given, tree, self.where, order)
 
 
-def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
-    """Read a file of predictions over the classes of a tree.
+def read_predictions(path: Path, tree: Hierarchy, order: NumberOrder = "tree") -> Predictions:
+    """Read a file of predictions over the classes of a tree, which are in this order where they have no names.
 
     Raises:
         UserError: it cannot be read, is damaged, or does not fit the tree.
@@ -89,13 +89,15 @@ def read_predictions(path: Path, tree: Hierarchy) -> Predictions:
     if kind not in FORMATS:
         raise UserError(f"{path.name}: predictions are {', '.join(FORMATS)} files, not {kind or 'without an ending'!r}")
     with _one_line(path, path.name):
-        predictions = _check_parts(_read_parts(path, tree), tree, path.name)
+        predictions = _check_parts(_read_parts(path, tree), tree, path.name, order)
     if not predictions.num_examples:
         raise UserError(f"{path.name} has no predictions")
     return predictions
 
 
-def read_targets(path: Path, tree: Hierarchy, name: str = "--targets") -> tuple[IntArray, list[str] | None]:
+def read_targets(
+    path: Path, tree: Hierarchy, name: str = "--targets", order: NumberOrder | None = None
+) -> tuple[IntArray, list[str] | None]:
     """Read targets [N], and the names of their examples if the file has them.
 
     A .npy or .npz of whole numbers, a table with a column of targets, or text with a class per line. `name` begins
@@ -105,12 +107,12 @@ def read_targets(path: Path, tree: Hierarchy, name: str = "--targets") -> tuple[
     with _one_line(path, name):
         if path.suffix.lower() not in FORMATS:
             lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
-            return class_indices([line for line in lines if line], tree, name), None
+            return class_indices([line for line in lines if line], tree, name, order), None
         parts = _read_parts(path, tree, only_targets=True)
         targets = parts.get("targets", parts.get("scores"))  # the only array may have any name
         if targets is None or targets.ndim != 1:
             raise UserError(f"{name} has no array of targets [N]")
-        return class_indices(targets, tree, name), _texts(parts.get("ids"))
+        return class_indices(targets, tree, name, order), _texts(parts.get("ids"))
 
 
 @contextmanager
@@ -153,14 +155,16 @@ def _texts(values: NDArray[Any] | None) -> list[str] | None:
     return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values.tolist()]
 
 
-def _check_parts(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
+def _check_parts(parts: Parts, tree: Hierarchy, where: str, order: NumberOrder) -> Predictions:
     """Return predictions with class indices; a UserError unless their parts fit each other and the tree."""
-    scores, classes = parts.get("scores"), None
+    scores, classes, columns = parts.get("scores"), None, ""
+    if scores is not None and "names" not in parts and _are_names(parts.get("classes"), tree):
+        parts = {"names" if role == "classes" else role: values for role, values in parts.items()}
     if scores is not None and scores.ndim == 1 and scores.dtype.kind in "iuUS" and "classes" not in parts:
         parts, scores = {**parts, "classes": scores}, None  # labels only
     if "classes" in parts:
         ranked = parts["classes"]
-        classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes")
+        classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes", order)
     if scores is not None:
         expected = tree.num_classes if classes is None else classes.shape[1]
         if scores.ndim != 2 or scores.shape[1] != expected:
@@ -171,6 +175,8 @@ def _check_parts(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
             raise UserError(f"{where}: scores are {shape}, not N x {expected:,}, {expectation}")
         if scores.dtype.kind not in "fiu":
             raise UserError(f"{where}: scores are {scores.dtype}, not real numbers")
+        if classes is None:
+            scores, columns = _order_columns(scores, parts.get("names"), tree, where, order)
     predictions = Predictions(where, scores, classes, None, None)
     for role in ("targets", "ids"):
         if role in parts and parts[role].shape != (predictions.num_examples,):
@@ -182,7 +188,31 @@ def _check_parts(parts: Parts, tree: Hierarchy, where: str) -> Predictions:
             if np.isnan(scores).any():
                 raise UserError(f"{where}: a score is NaN, first in row {int(np.argwhere(np.isnan(scores))[0][0])}")
             # The largest score first, equal ones by class index.
-            order = np.lexsort((classes, -scores.astype(np.float64)), axis=1)
-            scores, classes = (np.take_along_axis(part, order, axis=1) for part in (scores, classes))
-    targets = class_indices(parts["targets"], tree, f"{where}: targets") if "targets" in parts else None
-    return replace(predictions, scores=scores, classes=classes, targets=targets, ids=_texts(parts.get("ids")))
+            ranks = np.lexsort((classes, -scores.astype(np.float64)), axis=1)
+            scores, classes = (np.take_along_axis(part, ranks, axis=1) for part in (scores, classes))
+    targets = class_indices(parts["targets"], tree, f"{where}: targets", order) if "targets" in parts else None
+    ids = _texts(parts.get("ids"))
+    return replace(predictions, scores=scores, classes=classes, targets=targets, ids=ids, columns=columns)
+
+
+def _are_names(values: NDArray[Any] | None, tree: Hierarchy) -> bool:
+    """Whether values are the names of all classes, each once, as those of columns."""
+    if values is None or values.shape != (tree.num_classes,) or values.dtype.kind not in "OUS":
+        return False
+    return set(_texts(values) or ()) == set(tree.classes)
+
+
+def _order_columns(
+    scores: NDArray[Any], names: NDArray[Any] | None, tree: Hierarchy, where: str, order: NumberOrder
+) -> tuple[NDArray[Any], str]:
+    """Return scores [N, K] with the columns in the tree's order, and in which order they were."""
+    if names is not None:
+        if names.shape != (tree.num_classes,):
+            raise UserError(f"{where}: names must be [{tree.num_classes}], got {list(names.shape)}")
+        labels = _texts(names) if names.dtype.kind in "OUS" else names.tolist()
+        return in_order_of_tree(scores, labels or [], tree, where), "by name"
+    columns = number_order(tree, order, f"{where}: columns of scores")
+    if not np.array_equal(columns, np.arange(tree.num_classes)):
+        return scores[:, np.argsort(columns)], "in alphabetical order"
+    first, last = tree.classes[0], tree.classes[-1]
+    return scores, f"in the order of the tree: column 0 is {first!r}, column {tree.num_classes - 1} is {last!r}"

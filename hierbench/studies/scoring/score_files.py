@@ -12,12 +12,15 @@ import torch
 from hierbench.config.options import folder_options
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.scored_spec import Scored
+from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.prepared import Prepared, find
 from hierbench.data.user.user_dataset import if_current
 from hierbench.execution.plan import dataset_spec
+from hierbench.hierarchy.class_names import ClassOrder
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names
 from hierbench.leaderboard.columns import PAPER, Column, check_columns, further_names
+from hierbench.metrics.calibration import ScoreKind
 from hierbench.runs.requests import record_request
 from hierbench.runs.scored_record import make_scored
 from hierbench.runs.store import Store
@@ -46,7 +49,8 @@ class ScoreRequest:
     """The options of `hierbench score`; exactly one of dataset and tree is given.
 
     In place of a file there may be arrays, and in place of a tree's file or name the tree. `dashes` is what
-    precedes the name of an option in errors, "" for arguments of Python.
+    precedes the name of an option in errors, "" for arguments of Python. `order` is that of the classes where nothing
+    names them, and `scores` says what they are where they look otherwise.
     """
 
     files: Sequence[Path | Arrays]
@@ -61,6 +65,9 @@ class ScoreRequest:
     data_dir: Path
     columns: Sequence[Column] = PAPER
     dashes: str = "--"
+    options: TreeOptions = DEFAULT_OPTIONS
+    order: ClassOrder | None = None
+    scores: ScoreKind | None = None
 
 
 def score_files(request: ScoreRequest) -> Report:
@@ -74,7 +81,8 @@ def score_files(request: ScoreRequest) -> Report:
         raise UserError(f"{dashes}resamples must be 0, or from {LEAST} to {MOST:,}, got {request.resamples:,}")
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
-    extra = None if request.targets is None else read_targets(request.targets, tree, f"{dashes}targets")
+    order = request.order or "unknown"
+    extra = None if request.targets is None else read_targets(request.targets, tree, f"{dashes}targets", order)
     paths = [file for file in request.files if isinstance(file, Path)]
     name = one_line(request.name or default_name(paths)).strip()
     if not 0 < len(name) <= 100:
@@ -83,7 +91,7 @@ def score_files(request: ScoreRequest) -> Report:
     all_predictions: list[Predictions] = []
     notes: dict[str, None] = {}
     for file in request.files:
-        read = read_predictions(file, tree) if isinstance(file, Path) else file.predictions(tree)
+        read = read_predictions(file, tree, order) if isinstance(file, Path) else file.predictions(tree, order)
         predictions = with_targets(read, extra, f"{dashes}targets {request.targets}")
         if prepared is not None:
             predictions, note = of_dataset(predictions, prepared, SPLIT)
@@ -98,8 +106,8 @@ def score_files(request: ScoreRequest) -> Report:
     results, shown = list[Result](), list[Result]()
     with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
         for scored in all_predictions:
-            results.append(score(scored, tree, resamples, request.seed))
-            more = further_metrics(scored, tree, further_names(request.columns))
+            results.append(score(scored, tree, resamples, request.seed, request.scores))
+            more = further_metrics(scored, tree, further_names(request.columns), results[-1].kind)
             shown.append(replace(results[-1], metrics=results[-1].metrics | more))
             meter.end_part(scored.where, float(scored.num_examples))
     for note in notes:
@@ -108,9 +116,10 @@ def score_files(request: ScoreRequest) -> Report:
     if recipe is not None and prepared is not None:
         dataset = dataset_spec(recipe, prepared)
         store = Store(request.runs)
-        for scored in all_predictions:
+        for scored, result in zip(all_predictions, results, strict=True):
             assert scored.targets is not None
-            records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.targets))
+            stated_kind = None if request.scores == result.looks_like else request.scores
+            records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.targets, stated_kind))
         store.writable()
         check_name(store, records)
         write_records(store, records, all_predictions, results, environment(torch.device("cpu"), prepared))
@@ -138,7 +147,7 @@ def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hiera
         if request.tree in shipped_names() or not (path.suffix or path.exists()):
             return None, None, Hierarchy.load(request.tree, distance)
         try:
-            return None, None, Hierarchy.read(path, distance=distance)
+            return None, None, Hierarchy.read(path, distance=distance, **vars(request.options))
         except (OSError, ValueError) as error:  # a ValueError names the file
             reason = f"{path}: {error.strerror or error}" if isinstance(error, OSError) else error
             raise UserError(f"{request.dashes}tree {reason}") from None

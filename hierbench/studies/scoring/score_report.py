@@ -98,6 +98,11 @@ def report_table(report: Report) -> Table:
         for result in report.results
         if result.num_ties
     ]
+    understood = dict.fromkeys(
+        f"Scores are {result.kind}, columns {result.columns}." for result in report.results if result.kind
+    )
+    absent = [column.heading for column in report.columns if column.name not in {line["metric"] for line in lines}]
+    left_out = [f"Left out, for fewer classes than they rank: {', '.join(absent)}."] if absent else []
     return Table(
         title=f"{report.name} on {report.subject}",
         columns=("Metric", "Mean", "Low", "High"),
@@ -106,7 +111,7 @@ def report_table(report: Report) -> Table:
             for line in lines
             if (column := by_name[line["metric"]])
         ],
-        notes=[about, *ties],
+        notes=[about, *understood, *left_out, *ties],
         records=[{key: line[key] for key in keys} for line in lines],
         content={
             "name": report.name,
@@ -114,6 +119,8 @@ def report_table(report: Report) -> Table:
             "distance": report.distance,
             "files": [result.where for result in report.results],
             "examples": [result.num_examples for result in report.results],
+            "scores": [result.kind for result in report.results],
+            "columns": [result.columns for result in report.results],
             "interval": {"over": over, "about": report.about_interval},
             "metrics": {line["metric"]: {key: line[key] for key in line if key != "metric"} for line in lines},
             "runs": list(report.runs),

@@ -17,7 +17,7 @@ from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.leaderboard.scored_rows import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
-from hierbench.metrics.calibration import as_probabilities
+from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, probability_rows
 from hierbench.metrics.metric_table import follows_from_ranks
 from hierbench.metrics.ranked_classes import ranked
 from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
@@ -42,6 +42,9 @@ class Result:
         intervals: {metric: (low, high)}, 95% bootstrap over examples; empty without resamples.
         mistakes: at each distance, 0 to the height.
         num_ties: examples with several classes of the largest score.
+        columns: in which order the columns of scores were, "" without scores of all classes.
+        kind: what the scores were taken as, None without scores of all classes.
+        looks_like: what the scores look like, None where rows differ.
     """
 
     where: str
@@ -50,19 +53,27 @@ class Result:
     intervals: dict[str, tuple[float, float]]
     mistakes: list[int]
     num_ties: int = 0
+    columns: str = ""
+    kind: ScoreKind | None = None
+    looks_like: ScoreKind | None = None
 
 
-def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int]:
-    """Return [N, k] ranked classes, as many as the largest metric needs, the ks that they allow, and how many tie.
+def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int, int]:
+    """Return ranked classes and what was counted on the way.
+
+    Returns:
+        [N, k] ranked classes, as many as the largest metric needs; the ks that they allow; how many examples have
+        several classes of the largest score; and how many have probabilities for scores.
 
     Raises:
-        UserError: a score is NaN.
+        UserError: a score is NaN, or a row has +inf or nothing but -inf.
     """
     ks = usable_ks(DEFAULT_KS, tree.num_classes)
     if predictions.classes is not None:
-        return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0
+        return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0, 0
     assert predictions.scores is not None
-    classes, num_ties = np.empty((predictions.num_examples, max(ks)), dtype=np.int64), 0
+    classes = np.empty((predictions.num_examples, max(ks)), dtype=np.int64)
+    num_ties = num_probabilities = 0
     for start in range(0, len(classes), CHUNK):
         chunk = torch.from_numpy(
             np.array(predictions.scores[start : start + CHUNK], dtype=stored_type(predictions.scores.dtype))
@@ -71,19 +82,35 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
         if int(num_nan):
             row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
             raise UserError(f"{predictions.where}: a score is NaN, first in row {row}")
+        if (unbounded := first_unbounded(chunk)) is not None:
+            raise UserError(
+                f"{predictions.where}: row {start + unbounded} has +inf, or nothing but -inf; -inf masks single classes"
+            )
+        num_probabilities += int(probability_rows(chunk).sum())
         classes[start : start + CHUNK] = top.numpy()
         num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
-    return classes, list(ks), num_ties
+    return classes, list(ks), num_ties, num_probabilities
 
 
-def score(predictions: Predictions, tree: Hierarchy, resamples: int, seed: int) -> Result:
+def score(
+    predictions: Predictions, tree: Hierarchy, resamples: int, seed: int, stated_kind: ScoreKind | None = None
+) -> Result:
     """Return the metrics of predictions with targets, with bootstrap intervals unless `resamples` is 0.
 
     Raises:
-        UserError: a score is NaN.
+        UserError: as `rank`; or some rows of scores are probabilities and some are not, and nothing is said of them.
     """
     assert predictions.targets is not None
-    classes, ks, num_ties = rank(predictions, tree)
+    classes, ks, num_ties, num_probabilities = rank(predictions, tree)
+    looks_like: ScoreKind | None = None
+    if predictions.classes is None and num_probabilities in (0, predictions.num_examples):
+        looks_like = "probabilities" if num_probabilities else "logits"
+    kind = stated_kind or looks_like if predictions.classes is None else None
+    if kind is None and predictions.classes is None:
+        raise UserError(
+            f"{predictions.where}: {num_probabilities:,} of {predictions.num_examples:,} rows of scores look like "
+            "probabilities and the others do not: give --scores probabilities or logits"
+        )
     sums = contributions(classes, predictions.targets, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
     return Result(
@@ -93,10 +120,15 @@ def score(predictions: Predictions, tree: Hierarchy, resamples: int, seed: int) 
         intervals,
         mistakes_from_contributions(sums, tree),
         num_ties,
+        predictions.columns,
+        kind,
+        looks_like,
     )
 
 
-def further_metrics(predictions: Predictions, tree: Hierarchy, names: Sequence[str]) -> dict[str, float]:
+def further_metrics(
+    predictions: Predictions, tree: Hierarchy, names: Sequence[str], kind: ScoreKind | None
+) -> dict[str, float]:
     """Return metrics beyond those of `score`: NaN where undefined, or where they do not follow from a few classes."""
     assert predictions.targets is not None
     values = dict.fromkeys(names, float("nan"))
@@ -105,7 +137,7 @@ def further_metrics(predictions: Predictions, tree: Hierarchy, names: Sequence[s
         return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.targets, tree))
     assert predictions.scores is not None
     scores = torch.from_numpy(np.array(predictions.scores, dtype=stored_type(predictions.scores.dtype)))
-    evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, as_probabilities(scores))
+    evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, as_probabilities(scores, kind))
     return compute_metrics(names, evidence)
 
 
@@ -132,7 +164,8 @@ def write_records(
                 why = "; ".join((*earlier.findings, *earlier.notes))
                 raise UserError(f"{earlier.folder} is damaged or unfinished ({why}); remove it and score again")
             if not earlier.done:
-                _fill(Run(staging / record.id), record, predictions, result, {**origin, "file": predictions.where})
+                facts = {"file": predictions.where, "scores": result.kind, "columns": predictions.columns}
+                _fill(Run(staging / record.id), record, predictions, result, {**origin, **facts})
         for folder in staging.iterdir() if staging.is_dir() else ():
             try:
                 folder.rename(store.run(folder.name).folder)

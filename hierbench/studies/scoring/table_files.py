@@ -68,7 +68,8 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
     if odd := [name for name in others if find_role(name) not in ("labels", "classes")]:
         raise UserError(f"{where}: column {odd[0]!r} is not a class of the tree")
     targets = {"targets": frame[labels[0]].to_numpy()} if labels else {}
-    return {"scores": _numbers(frame[list(tree.classes)], where), **targets, **parts}
+    scores = _numbers(frame[list(tree.classes)], where)
+    return {"scores": scores, "names": np.array(tree.classes), **targets, **parts}
 
 
 def _named_as_classes(columns: Sequence[str], tree: Hierarchy, where: str) -> bool:
@@ -232,8 +233,20 @@ def _json(path: Path) -> pd.DataFrame:
         content = [json.loads(line) for line in text.splitlines() if line.strip()]
     if isinstance(content, dict) and content.keys() >= {"columns", "data"}:
         return pd.DataFrame(content["data"], columns=content["columns"])
+    if isinstance(content, dict) and content and all(isinstance(row, str | int) for row in content.values()):
+        return pd.DataFrame({"filename": list(content), "predicted": list(content.values())})
+    if isinstance(content, list) and content and all(map(_is_ranking, content)):  # of a Hugging Face pipeline
+        rows = [sorted(row, key=lambda entry: -entry["score"]) for row in content]
+        return pd.DataFrame([{key: [entry[key] for entry in row] for key in ("label", "score")} for row in rows])
     if isinstance(content, dict) and content and all(isinstance(row, dict) for row in content.values()):
         return pd.DataFrame([{"filename": name, **row} for name, row in content.items()])
     if isinstance(content, list) and all(isinstance(row, dict) for row in content):
         return pd.DataFrame(content)
     raise ValueError("it holds no table: {id: row}, {columns, data}, or a list of rows")
+
+
+def _is_ranking(row: Any) -> bool:
+    """Whether a row is [{"label": name, "score": number}, ...]."""
+    return (
+        isinstance(row, list) and bool(row) and all(isinstance(e, dict) and e.keys() == {"label", "score"} for e in row)
+    )
