@@ -121,6 +121,8 @@ def _of_numbers(values: IntArray, tree: Hierarchy, name: str) -> IntArray:
     unknown = [number for number in np.unique(values).tolist() if number not in index]
     if unknown:
         row = int(np.argwhere(values == unknown[0])[0][0])
+        if (level := tree.level_of(str(unknown[0]))) is not None:
+            raise _inner_node(str(unknown[0]), level, row, name)
         raise UserError(
             f"{name}: {unknown[0]} in row {row} is not a class of the tree, whose classes are the numbers "
             f"{tree.classes[0]} to {tree.classes[-1]}; if these are places in that order, give --order tree"
@@ -139,11 +141,15 @@ def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str, order: N
     row, odd = next((row, text) for row, text in enumerate(texts) if text not in index)
     row = row * len(values) // len(texts)
     if (level := tree.level_of(odd)) is not None:
-        raise UserError(
-            f"{name}: {odd[:80]!r} in row {row} is the node of level {level}, not a class; examples that are known to "
-            "a coarser node alone are not scored yet: leave them out"
-        )
+        raise _inner_node(odd, level, row, name)
     raise UserError(f"{name}: {odd[:80]!r} in row {row} is not a class{suggestion(odd, tree)}")
+
+
+def _inner_node(node: str, level: int, row: int, name: str) -> UserError:
+    return UserError(
+        f"{name}: {node[:80]!r} in row {row} is the node of level {level}, not a class; examples that are known to a "
+        "coarser node alone are not scored yet: leave them out"
+    )
 
 
 def suggestion(name: str, tree: Hierarchy) -> str:

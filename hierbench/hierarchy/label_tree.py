@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.hierarchy.distances import distance_matrix, json_parts
-from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES, WHOLE_NUMBER, number_nodes
+from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES, WHOLE_NUMBER, in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import read_tree, shipped_names, shipped_paths
 from hierbench.utils.console import say
 from hierbench.utils.errors import unknown_name
@@ -99,7 +99,7 @@ class Hierarchy:
 
         Args:
             edges: (parent, child) names, in any order.
-            classes: all leaves, in target order; by default the leaves in sorted order.
+            classes: all leaves, in target order; by default the leaves sorted, whole numbers as numbers.
             distance: "height" or "depth", see `distances`.
 
         Raises:
@@ -109,7 +109,7 @@ class Hierarchy:
         parent = _parents_from_edges(map(named_edge, edges))
         inner = set(parent.values())
         if classes is None:
-            classes = sorted(parent.keys() - inner)
+            classes = in_order_of_numbers(sorted(parent.keys() - inner))
         order = [str(name) for name in classes]
         _check_classes(order, parent.keys() - inner, inner)
         return cls._from_chains(order, _chains(order, parent), {name: (name, name) for name in parent}, distance)

@@ -179,11 +179,10 @@ def similar_names(names: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-def in_order_of_numbers(paths: dict[str, NodePath]) -> dict[str, NodePath]:
-    """Return {class: path} in the order of the classes' numbers if all are whole numbers, else unchanged."""
-    if not all(map(WHOLE_NUMBER.fullmatch, paths)):
-        return paths
-    return {name: paths[name] for name in sorted(paths, key=_number)}
+def in_order_of_numbers(names: Iterable[str]) -> list[str]:
+    """Return names in the order of their numbers if all are whole numbers, else unchanged."""
+    listed = list(names)
+    return sorted(listed, key=_number) if all(map(WHOLE_NUMBER.fullmatch, listed)) else listed
 
 
 def _number(text: str) -> tuple[int, str, str]:

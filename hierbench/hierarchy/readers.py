@@ -88,7 +88,7 @@ def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:
         raise ValueError(f"node {deep!r} lies more than {DEEPEST} levels deep")
     if branches.form == "lines":
         paths = dict(sorted(paths.items()))
-    ordered = in_order_of_numbers(paths)
+    ordered = {leaf: paths[leaf] for leaf in in_order_of_numbers(paths)}
     if list(ordered) != list(paths):
         notes.append("the classes are whole numbers, in their order")
     nodes = number_nodes(ordered.values())

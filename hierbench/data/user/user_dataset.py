@@ -182,8 +182,8 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
         return None
     name = recipe.data.dataset
     state, recorded = source_state(recipe), prepared.meta.get("source")
-    classes = {path[-1]: tuple(path) for path in prepared.meta["paths"]}
-    if list(in_order_of_numbers(classes)) != list(classes):
+    classes = [path[-1] for path in prepared.meta["paths"]]
+    if in_order_of_numbers(classes) != classes:
         announce(f"{name}: its classes are whole numbers, which are in their order now (1, 2, 10); preparing it again")
         return None
     if state == recorded:
