@@ -140,12 +140,13 @@ class Board(BoardData):
             raise UserError(
                 f"the re-ranked runs of {name} in {records.root} have lost their bases; run the command again"
             )
-        rows = make_rows(candidates, records)
+        recipe = find_recipe(dataset, newest.protocol)
+        rows = make_rows(candidates, records, recipe)
         if ids is None:  # a base that is no method of its own is no row of its own
             rows = [row for row in rows if not row.method.startswith("_")] or rows
         planned = planned_seeds(name, newest.protocol) if ids is None else None  # a command has its own number
         ranked, seeds = rank(rows, planned)
-        remarks = remarks_on(dataset, newest, candidates, find_recipe(dataset, newest.protocol), records)
+        remarks = remarks_on(dataset, newest, candidates, recipe, records)
         remarks += sorted({record.remark for record in candidates if record.done} - {""})
         if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
             remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")

@@ -32,7 +32,8 @@ from hierbench.leaderboard.table import Interval, Line, Number, Table, Text
 ABSENT = Text("-")
 NOTES = (
     "Differences are row minus cross-entropy of its type, +/- half-width of the 95% t-interval. Arrows, holds and does "
-    "not: p below 0.05 after Holm's correction over a table's differences; no loss: the interval excludes one.",
+    "not: p below 0.05 after Holm's correction over a table's differences; cannot tell: neither, with the corrected p "
+    "where the interval excludes 0; no loss: the interval excludes one; tie: equal as printed.",
     "Mean rank and wins are of the rows that all tables have, by their means; tau-b is Kendall's, of the rows that two "
     "tables have.",
     "There is no test over tables: they are few, those on one network are not independent, and ImageNet's classes were "
@@ -116,17 +117,20 @@ def verdict_on(claim: Claim, seen: TableSummary, column: Column) -> str:
         ours = [name for name in means if seen.rows[name].method in PAPER_METHODS]
         first = (max if column.higher else min)(ours, key=means.__getitem__)
         row, same = seen.rows[first], printed(means[first], column.digits) == printed(means[claim.row], column.digits)
-        return "holds" if same or row.method == seen.rows[claim.row].method else f"does not: {row.title} {row.type}"
+        if row.method == seen.rows[claim.row].method:
+            return "holds"
+        return f"{'tie' if same else 'does not'}: {row.title} {row.type}"
     gap = seen.tests.get((claim.row, claim.metric))
     if gap is None:
         return "-"
     shown = f"{gap.mean:+.{column.digits}f} +/- {gap.ci95:.{column.digits}f}"
     gain = gap.mean if column.higher else -gap.mean
+    unsure = f"cannot tell, {shown}" + f", p {gap.p_holm:.2f}" * (abs(gap.mean) > gap.ci95)
     if gap.significant and gain < 0:
         return f"does not, {shown}"
     if claim.is_ == "no worse":
-        return f"holds, no loss: {shown}" if gain - gap.ci95 >= 0 else f"cannot tell, {shown}"
-    return f"holds, {shown}" if gap.significant else f"cannot tell, {shown}"
+        return f"holds, no loss: {shown}" if gain - gap.ci95 >= 0 else unsure
+    return f"holds, {shown}" if gap.significant else unsure
 
 
 def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]) -> Table:

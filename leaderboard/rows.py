@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from hierbench.config.recipe import Recipe
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.record import Record, Records, differing_params
 from hierbench.runs.state import State, weakest
@@ -50,7 +51,21 @@ def runs_by_row(records: Iterable[Record]) -> list[list[Record]]:
     return groups(records, lambda record: record.row)
 
 
-def make_rows(records: Sequence[Record], all_records: Records) -> list[Row]:
+def describe_tuning(record: Record, all_records: Records, recipe: Recipe | None) -> str:
+    """Return how the hyperparameters of a run were chosen: by the user's search, by hand, or as the recipe has them."""
+    if budget := all_records.tuning_budget(record):
+        return f"{budget['trials']} x {budget['runs']}"
+    spec = record.job
+    if recipe is None:
+        return "defaults"
+    params = {name: value for name, value in recipe.methods.get(spec.method.name, {}).items() if name != "lr"}
+    changed = any(spec.method.params.get(name, value) != value for name, value in params.items())
+    if changed or (spec.base is None and spec.train.lr != recipe.rates_for(spec.method.name, spec.type)):
+        return "by hand"
+    return f"{recipe.tune.searched}, in the recipe" if recipe.tune.searched else "defaults"
+
+
+def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | None = None) -> list[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
     A title that several methods share is followed by each one's name. A seed counts once: of runs of several versions
@@ -59,6 +74,7 @@ def make_rows(records: Sequence[Record], all_records: Records) -> list[Row]:
     Args:
         records: runs that may be ranked together.
         all_records: all runs of their folder, which say how these were tuned.
+        recipe: of the runs, which may have been searched itself.
     """
     rows: list[Row] = []
     grouped = runs_by_row(records)
@@ -86,6 +102,7 @@ def make_rows(records: Sequence[Record], all_records: Records) -> list[Row]:
             metrics=summarise_metrics(results, spec.evaluation.ddof),
             runs=ids,
             tuning=all_records.tuning_budget(runs[0]),
+            tuned=describe_tuning(runs[0], all_records, recipe),
             seeds=tuple(finished),
             state=row_state(ids, all_records),
         )

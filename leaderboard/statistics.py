@@ -43,6 +43,7 @@ class Row:
     runs: Sequence[str] = ()
     competitive: bool = False
     tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
+    tuned: str = ""  # how its hyperparameters were chosen, as a table prints it
     scored: bool = False  # of predictions made elsewhere, see `hierbench.leaderboard.scored_rows`
     seeds: Sequence[int] = ()  # of the finished runs, in the order of the cells' values
     lacking: Sequence[int] = ()  # seeds of the table that it has not: it is not ranked

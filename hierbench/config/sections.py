@@ -217,4 +217,6 @@ class Tune(Closed):
     sampler: Literal["grid", "tpe"] = "grid"
     trials: Annotated[int, Field(ge=1)] | None = None  # of TPE; by default as many as the largest grid has points
     every: Annotated[int, Field(ge=1)] | None = None  # as train.every, for a search on a part of the training images
+    # The search that chose what stands in the recipe: configurations of each row x runs of each; "" for none.
+    searched: Annotated[str, Field(pattern=r"^([1-9]\d* x [1-9]\d*)?$")] = ""
     grid: dict[str, Annotated[dict[str, tuple[Point, ...]], BeforeValidator(flat_rates)]] = Field(default={})

@@ -29,10 +29,10 @@ CITED = (
 
 def board_table(board: BoardData) -> Table:
     """Return a leaderboard: a line per row, with how many runs are behind it."""
-    columns, tuned, sources = board.shown, any(row.tuning for row in board.rows), cited_sources(board)
+    columns, sources = board.shown, cited_sources(board)
+    tuned = len({row.tuned for row in board.rows if row.tuned}) > 1 or any(row.tuning for row in board.rows)
     arrows, lines = make_arrows(board), []
     for row in board.rows:
-        budget = f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else "-"
         versus = [arrows.get((id(row), column.name), "") for column in columns]
         cells: list[Cell] = [
             Text(row.type),
@@ -42,7 +42,7 @@ def board_table(board: BoardData) -> Table:
                 for column, arrow in zip(columns, versus, strict=True)
             ),
             Text(seeds(row)),
-            *([Text(budget)] if tuned else []),
+            *([Text(row.tuned or "-")] if tuned else []),
         ]
         lines.append(Line(cells, "lacking" if row.lacking else ""))
     for line in board.cited:
@@ -76,10 +76,12 @@ def board_table(board: BoardData) -> Table:
 def make_notes(board: BoardData) -> list[str]:
     """Return the sentences on tuning, units, settings and evidence that a board's table needs."""
     notes = []
-    budgets = {row.tuning and (row.tuning["trials"], row.tuning["runs"]) for row in board.rows if row.runs}
-    if budgets - {None}:
-        differ = "; - for a row that was not tuned" if len(budgets) > 1 else ""
-        notes.append(f"Tuning: configurations tried on validation data x runs of each{differ}.")
+    ways = {row.tuned for row in board.rows} - {"", "-"}
+    if len(ways) == 1 and not any(row.tuning for row in board.rows):
+        explained = ": configurations tried on validation data x runs of each" * (" x " in "".join(ways))
+        notes.append(f"Tuning: {next(iter(ways))}, for all rows{explained}.")
+    elif any(" x " in way for way in ways):
+        notes.append("Tuning: configurations tried on validation data x runs of each.")
     ends = [
         f"{row.title} {row.type} {one_line(end)}"
         for row in board.rows
@@ -194,6 +196,7 @@ def as_json(board: BoardData) -> dict[str, Any]:
 def _as_json(row: Row) -> dict[str, Any]:
     """Return a row as JSON types; keys beyond those of the contract only where they have a value."""
     content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
+    del content["tuned"]  # which follows from the recipe
     if state := content.pop("state"):
         content["verdict"] = state
     return content | {"metrics": _metrics_as_json(row)}

@@ -40,6 +40,8 @@ def differences_table(board: BoardData, comparisons: Sequence[RowComparison]) ->
             f"{board.dataset}, protocol {board.protocol}: row minus reference, +/- half-width of the 95% t-interval. "
             + EFFECT,
             how_paired(all_differences),
+            "Arrows in the table itself are corrected over all its differences from cross-entropy, so that the two may "
+            "differ.",
         ],
         items=[
             f"{pair.row.title} {pair.row.type} differs from {reference_title(pair.row, pair.reference)} in: "

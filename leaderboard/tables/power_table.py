@@ -23,7 +23,8 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **description
     records = list(map(_plan_record, plans))
     notes = [
         f"Seeds: of each row, for a power of {100 * power:g}% in a two-sided t-test at level "
-        f"{level:g}, without a correction for further comparisons.",
+        f"{level:g}, without the corrections for several comparisons of `compare` (bold) and of a table (arrows): "
+        "these need more.",
         "Power: of this whole number of seeds.",
         "Deviation: standard deviation over seeds, of the paired differences, or of each row for Welch's test."
         + (" Range: the seeds if the difference is at an end of its 95% interval." if ranged else ""),

@@ -1,5 +1,6 @@
 """Tables against the records that they are made of: published ones, and those that a command wrote beside its runs."""
 
+import csv
 import glob
 import math
 import os
@@ -33,6 +34,10 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_text
 
 NAMED = {state.value: state for state in State}
+MARKUP = re.compile(
+    r"<[^>]*>|\{[a-z]+!\d+\}|\{\d+\}\{\*\}|\\[a-zA-Z]+|[^\w.+-]"
+)  # of HTML, and of LaTeX with its colours
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 
 
@@ -111,7 +116,7 @@ def check_tables(
         file: of a user's dataset, where it was given: the recipe that its tables quote.
     """
     if dataset is not None:
-        table = records.root.absolute().parent / f"{dataset}.json"
+        table = Path(os.path.normpath(records.root / os.pardir / f"{dataset}.json"))
         return [check_table(table, records, data_dir, file, published=True)]
     files = [path for path in sorted(records.root.glob("leaderboard-*.json")) if _is_table(path, name)]
     return [check_table(path, records, data_dir, file) for path in files] + _without_values(records.root, name)
@@ -220,6 +225,9 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
             if suffix == ".md":
                 finding.note(f"{page.name} is missing")
         elif (text := _read_text(page)) != (made := _read_page(board, table, format, path.parent)):
+            if difference := _first_difference(numbers_by_cell(text or "", format), numbers_by_cell(made, format)):
+                finding.reject(f"{page.name}: {difference}")
+                continue
             own_settings = _settings_in(made)
             untrue = [
                 setting
@@ -230,6 +238,43 @@ def _note_pages(path: Path, board: Board, finding: Finding) -> None:
                 finding.note(f"{page.name} says other settings than the records: {'; '.join(untrue)}")
             else:
                 finding.note(f"{page.name} is not what this version writes of these records; the .json is")
+
+
+def numbers_by_cell(page: str, format: Format) -> dict[tuple[str, str, str], list[str]]:
+    """Return the numbers in the cells of a page's tables, by the row's first two texts and the column's heading."""
+    if format == "csv":
+        lines = [row for row in csv.reader(page.splitlines()) if row]
+    elif format == "latex":
+        lines = [re.split(r"(?<!\\)&", line.split("\\\\")[0]) for line in page.splitlines() if "&" in line]
+    else:
+        lines = [
+            line.strip().strip("|").split("|")
+            for line in page.splitlines()
+            if line.startswith("|") and not line.startswith("|:")
+        ]
+    numbers: dict[tuple[str, str, str], list[str]] = {}
+    heading, model = list[str](), ""
+    for line in lines:
+        cells = [" ".join(MARKUP.sub(" ", cell).split()) for cell in line]
+        if len(cells) != len(heading) or not any(map(NUMBER.search, cells[2:])):
+            heading = cells
+            continue
+        model = cells[0] or model
+        for title, cell in zip(heading[2:], cells[2:], strict=True):
+            numbers[model, cells[1], title] = NUMBER.findall(cell)
+    return numbers
+
+
+def _first_difference(
+    page: dict[tuple[str, str, str], list[str]], made_numbers: dict[tuple[str, str, str], list[str]]
+) -> str:
+    """Return the first cell of a page whose numbers are not those of the records, "" without one."""
+    for (model, method, title), numbers in page.items():
+        right = made_numbers.get((model, method, title), numbers)
+        pairs = zip(numbers, right, strict=False)
+        if len(numbers) != len(right) or any(_difference(float(number), float(made)) for number, made in pairs):
+            return f"{model} {method}, {title} is {' +/- '.join(numbers)}, the records give {' +/- '.join(right)}"
+    return ""
 
 
 def _read_page(board: Board, table: Table, format: Format, folder: Path) -> str:
