@@ -105,10 +105,11 @@ def new(
     output: Annotated[Path | None, "File to write; by default NAME.toml."] = None,
     backbone: Annotated[str, "Trained from random weights; or timm:NAME, torchvision:NAME, frozen."] = "wrn10-1-s4",
     resize: Annotated[Literal["stretch", "center-crop"], "How images become squares."] = "stretch",
+    skip_broken: Annotated[bool, "Go on without images that cannot be read."] = False,
 ) -> None:
     """Read the images or features and the tree of a dataset of yours, and write its file, ready to run."""
     from hierbench.config.sections import Model
-    from hierbench.data.user.template import TemplateRequest, write_recipe
+    from hierbench.data.user.template import BrokenImagesError, TemplateRequest, write_recipe
     from hierbench.models.libraries.lookup import check_backbone, input_size
     from hierbench.utils.console import Meter
 
@@ -127,11 +128,16 @@ def new(
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)
     size = input_size(model) if is_library else (side, side)
+    file = output or Path(f"{name}.toml")
     request = TemplateRequest(
-        name, images, tree, output or Path(f"{name}.toml"), backbone, resize, size, options=options
+        name, images, tree, file, backbone, resize, size, options=options, skip_broken=skip_broken
     )
-    with Meter(f"reading {name}", 1.0) as meter:
-        sizes = write_recipe(request, lambda share: meter.part("images", share, 1.0), meter.say)
+    try:
+        with Meter(f"reading {name}", 1.0) as meter:
+            sizes = write_recipe(request, lambda share: meter.part("images", share, 1.0), meter.say)
+    except BrokenImagesError as error:
+        print("\n".join(error.names))
+        raise UserError(f"{error}; their names are on standard output; --skip-broken goes on without them") from None
     _announce(request, sizes, "images read")
 
 

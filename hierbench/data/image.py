@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Images = NDArray[np.uint8]
 LARGEST_IMAGE = 1 << 28  # bytes of a user's image file
-FORMATS = ("JPEG", "PNG", "WEBP")  # PIL reads others with programs from outside (EPS)
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")  # PIL reads others with programs from outside (EPS)
+ORIENTATION = 0x0112  # the tag of EXIF data, from 1, upright, to 8
 # An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
@@ -34,7 +35,13 @@ class UnreadableImageError(UserError):
     """An image that is missing or damaged, found while reading it."""
 
 
-def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Tensor], Tensor] | None = None) -> Images:
+def decode(
+    content: bytes,
+    name: str,
+    size: tuple[int, int],
+    crop: Callable[[Tensor], Tensor] | None = None,
+    turn: Callable[[bytes, Tensor], Tensor] | None = None,
+) -> Images:
     """Read an image, crop it and stretch it with antialiased bilinear interpolation: uint8 [1, 3, H, W].
 
     Args:
@@ -42,12 +49,15 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
         name: for the error.
         size: (H, W); an image of this size is not resampled.
         crop: applied first, to uint8 [3, H', W'].
+        turn: applied before, to the content of the file and its pixels.
 
     Raises:
-        UnreadableImageError: it is damaged or not a JPEG, PNG or WebP, or `crop` raised an error.
+        UnreadableImageError: it is damaged, is in no format of `FORMATS`, or `crop` raised an error.
     """
     try:
         pixels = decode_pixels(content)
+        if turn is not None:
+            pixels = turn(content, pixels)
         if crop is not None:
             pixels = crop(pixels)
         if pixels.shape[1:] != size:
@@ -55,7 +65,7 @@ def decode(content: bytes, name: str, size: tuple[int, int], crop: Callable[[Ten
         # PyTorch would copy on all cores, and each image has one of its own already.
         return np.ascontiguousarray(pixels.numpy())[None]
     except Exception as error:  # decoders fail in many ways
-        reason = decoding_error(error, "not a JPEG, PNG or WebP file" if content else "the file is empty")
+        reason = decoding_error(error, "not an image that Pillow reads" if content else "the file is empty")
         raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
 
 
@@ -68,22 +78,44 @@ def decoding_error(error: Exception, unknown: str) -> str:
 
 
 def decode_file(
-    path: Path, size: tuple[int, int], crop: Callable[[Tensor], Tensor] | None = None, limit: int = LARGEST_TEXT
+    path: Path,
+    size: tuple[int, int],
+    crop: Callable[[Tensor], Tensor] | None = None,
+    limit: int = LARGEST_TEXT,
+    turn: Callable[[bytes, Tensor], Tensor] | None = None,
 ) -> Images:
     """Read an image from a regular file of up to `limit` bytes, as `decode` does; a missing one is unreadable."""
     try:
         content = read_bytes(path, limit, follow=True)
     except OSError as error:
         raise UnreadableImageError(f"image {path} cannot be read ({error.strerror or error})") from None
-    return decode(content, str(path), size, crop)
+    return decode(content, str(path), size, crop, turn)
+
+
+def exif_orientation(content: bytes) -> int:
+    """Return the orientation that a camera wrote into an image's file, 1 to 8; 1, upright, without one."""
+    if b"Exif" not in content and b"II*\0" not in content and b"MM\0*" not in content:
+        return 1
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        orientation = image.getexif().get(ORIENTATION, 1)
+    return orientation if orientation in range(1, 9) else 1
+
+
+def turned(pixels: Tensor, orientation: int) -> Tensor:
+    """Return pixels [3, H, W] upright, given their EXIF orientation."""
+    if orientation >= 5:  # rows are columns
+        pixels = pixels.transpose(1, 2)
+    flipped = {2: (2,), 3: (1, 2), 4: (1,), 6: (2,), 7: (1, 2), 8: (1,)}.get(orientation, ())
+    return pixels.flip(flipped).contiguous() if flipped else pixels.contiguous()
 
 
 def decode_pixels(content: bytes) -> Tensor:
-    """Return the RGB pixels of a JPEG, PNG or WebP file, uint8 [3, H, W].
+    """Return the RGB pixels of an image's file, of several images the first, uint8 [3, H, W].
 
     As torchvision's image folders do: grey values are repeated, palettes are looked up, transparency is dropped, and
-    the orientation in EXIF data is ignored. Of 16-bit values the high byte is kept, as torchvision's `decode_image`
-    followed by `to_dtype(uint8, scale=True)` does it; Pillow alone would clip grey ones at 255, which leaves white.
+    the orientation in EXIF data is ignored (see `turned`). Of 16-bit values the high byte is kept, as torchvision's
+    `decode_image` followed by `to_dtype(uint8, scale=True)` does it; Pillow alone would clip grey ones at 255, which
+    leaves white.
     """
     import torch
 

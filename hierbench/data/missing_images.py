@@ -10,9 +10,11 @@ from hierbench.data.source import KeptError, Labels, Source
 from hierbench.data.writer import rows_file, write_header
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
+from hierbench.utils.text import counted
 
 SHOWN = 5  # names in an error; the list that it refers to has all
 NAMED = 100  # names in an error without a list
+SKIP = "; skip_broken = true in the file goes on without them (hierbench data new --skip-broken)"
 CHUNK = 256  # rows that are copied at a time
 
 
@@ -35,16 +37,20 @@ def leave_out_missing(
         (partial / f"{split}-images.npy").unlink(missing_ok=True)  # of a killed attempt, which may have had fewer
     if all(rows.all() for rows in done.values()):
         return source.labels
-    if not source.names:
-        raise UserError(unreadable_images(list(unreadable.values()), NAMED))
+    if not source.names and not source.skip_broken:
+        raise UserError(unreadable_images(list(unreadable.values()), NAMED) + SKIP * bool(source.ids))
+    names = source.names or source.ids
     absent = [
-        f"{split}/{source.names[split][row]}"
+        f"{split}/{names[split][row]}"
         for split, rows in done.items()
         for row in np.flatnonzero(~rows).tolist()
         if (split, row) not in unreadable
     ]
     problem = _problem(source, done, absent, list(unreadable.values()))
-    if not allow_missing:
+    if source.skip_broken:  # by names below the dataset's folder: a table quotes them
+        broken = [names[split][row] for split, row in unreadable]
+        problem = f"{counted(len(broken), 'image')} that cannot be read left out: {_join_first(broken)}"
+    if not allow_missing and not source.skip_broken:
         write_text(listed, "".join(f"{line}\n" for line in [*absent, *unreadable.values()]))
         raise KeptError(
             f"{problem}; all of them are listed in {listed}; add them, or prepare without them: --allow-missing "
@@ -52,6 +58,10 @@ def leave_out_missing(
         )
     if empty := [split for split, rows in done.items() if not rows.any()]:
         raise KeptError(f"{problem}; no {empty[0]} images are left")
+    if source.skip_broken:
+        train = source.labels["train"]
+        for label in np.setdiff1d(train, train[done["train"]]).tolist():
+            raise UserError(f"{problem}; class {list(source.paths)[label]!r} has no training image left")
     source.remarks.append(problem)
     for split, rows in done.items():
         if not rows.all():

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import json_digest as digest_of_content
+from hierbench.data.duplicates import describe_duplicates
 from hierbench.data.missing_images import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, arrays_digest, find, remember_check
 from hierbench.data.source import KeptError, Labels, Source, SourceRequest
@@ -245,6 +246,11 @@ def _complete(
             for key in sizes
             if sizes[key] != full_sizes[key]
         ]
+    late_remarks = source.late_remarks()
+    if recipe.source is not None and vectors is None:
+        images = {split: map_array(images_file(partial, split)) for split in SPLITS}
+        names = {split: list(compress(ids[split], done[split])) for split in SPLITS}
+        late_remarks += describe_duplicates(images, rows, names)
     meta = {
         "schema": 1,
         "dataset": recipe.data.dataset,
@@ -254,7 +260,7 @@ def _complete(
         **({} if vectors is None else {"vectors": vectors}),
         "checksums": source.checksums,
         "ids": {split: file_digest(partial / f"{split}-ids.json") for split in ids},
-        "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks),
+        "remark": "; ".join([f"not the whole dataset: {', '.join(odd)}"] * bool(odd) + source.remarks + late_remarks),
         "notice": source.notice,
         **({"source": source.state} if source.state else {}),
         **({} if source.ordered else {"ordered": False}),

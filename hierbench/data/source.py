@@ -103,6 +103,8 @@ class Source:
         state: digests of the inputs of a user's dataset; kept in meta.json.
         messages: lines for the user while it is prepared.
         vectors: features in place of images.
+        late_remarks: returns remarks that are known once all images are read.
+        skip_broken: whether images that cannot be read are left out.
         ordered: whether the rows are in the official order, which `evaluation.drop_order = "file"` goes by.
     """
 
@@ -120,6 +122,8 @@ class Source:
     messages: list[str] = field(default_factory=list)
     vectors: Vectors | None = None
     ordered: bool = True
+    late_remarks: Callable[[], list[str]] = list
+    skip_broken: bool = False
 
     def shape(self, split: str) -> tuple[int, ...]:
         """Return [N, 3, H, W] of a split's images, or [V, N, D] of its vectors."""

@@ -42,7 +42,7 @@ def board_table(board: BoardData) -> Table:
                 for column, arrow in zip(columns, versus, strict=True)
             ),
             Text(seeds(row)),
-            *([Text(row.tuned or "-")] if tuned else []),
+            *([Text(row.tuned or _budget(row) or "-")] if tuned else []),
         ]
         lines.append(Line(cells, "lacking" if row.lacking else ""))
     for line in board.cited:
@@ -71,6 +71,11 @@ def board_table(board: BoardData) -> Table:
         records=records(board, arrows),
         content=as_json(board),
     )
+
+
+def _budget(row: Row) -> str:
+    """Return the search of the user's that chose a row's hyperparameters: configurations x runs of each."""
+    return f"{row.tuning['trials']} x {row.tuning['runs']}" if row.tuning else ""
 
 
 def make_notes(board: BoardData) -> list[str]:

@@ -136,9 +136,9 @@ def test_the_orientation_in_exif_data_is_ignored():
     assert decode_pixels(turned).shape == (3, 40, 50)
 
 
-def tiff():
+def ppm():
     buffer = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(buffer, "TIFF")
+    Image.new("RGB", (4, 4)).save(buffer, "PPM")
     return buffer.getvalue()
 
 
@@ -146,7 +146,7 @@ IMAGES = {f"side {side}": png(side, side, bytes(100)) for side in (9500, 12_000,
     "text bomb": png(4, 4, bytes(100), more=chunk(b"zTXt", b"k\0\0" + zlib.compress(b"a" * (100 << 20), 9))),
     # Read by a program from outside, or by a format that is not asked for.
     "EPS": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\n",
-    "TIFF": tiff(),
+    "PPM": ppm(),
 }
 
 

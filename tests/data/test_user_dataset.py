@@ -211,7 +211,11 @@ def test_data_new_finds_splits(cli, original, birds):
         shutil.copytree(original / "images", birds / "divided" / split)
     assert "train 60, val 60, test 60" in new("divided").ok().out
     shutil.rmtree(birds / "divided/val")
-    new("divided").one_line("has no folder val")
+    done = new("divided").ok()
+    assert "train 54, val 6, test 60" in done.out and "a tenth of each class of train is taken, 6 images" in done.err
+    (birds / "divided/test").rename(birds / "divided/Validation")
+    done = new("divided").ok()
+    assert "train 54, val 6, test 60" in done.out and "those of Validation are the test images" in done.err
 
 
 def test_options_of_other_datasets_are_refused(cli, birds):

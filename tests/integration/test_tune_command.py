@@ -159,9 +159,9 @@ def test_run_uses_tuned_values_and_the_table_shows_the_budget(cli, alone, tmp_pa
     assert f"tuned: haframe type-II: alpha {params['alpha']:g}, gamma {params['gamma']:g} (4 x 2 runs" in err
     cells = [line.split("|") for line in out.splitlines() if line.startswith("|")]
     budgets = {row[2].strip(" *"): row[-2].strip() for row in cells}
-    assert (budgets["Method"], budgets["cross-entropy"]) == ("Tuning", "-")
+    assert (budgets["Method"], budgets["cross-entropy"]) == ("Tuning", "4 x 1, in the recipe")
     assert [budget for title, budget in budgets.items() if title.startswith("HAFrame")] == ["4 x 2"]
-    assert "x runs of each; - for a row that was not tuned." in out and "budgets" not in err
+    assert "x runs of each." in out and "budgets" not in err
     (spec,) = [
         spec
         for spec in specs_in(folder / "runs").values()

@@ -95,7 +95,11 @@ def test_claims_are_decided_as_by_hand(overview, tables):
             gain = mean if claim.metric == "top1" else -mean
             excludes = gain - width >= 0 if claim.is_ == "no worse" else p < 0.05
             expected = "does not, " if p < 0.05 and gain < 0 else "holds, " if excludes else "cannot tell, "
-            assert cell.text.startswith(expected) and re.search(r"[+-][\d.]+ \+/- [\d.]+$", cell.text), (claim, cell)
+            assert cell.text.startswith(expected) and re.search(r"[+-][\d.]+ \+/- [\d.]+(, p [\d.]+)?$", cell.text), (
+                claim,
+                cell,
+            )
+            assert (", p " in cell.text) == (expected == "cannot tell, " and abs(mean) > width), (claim, cell)
 
 
 def test_printed_differences_are_welchs_of_the_printed_numbers(tmp_path):

@@ -164,6 +164,9 @@ EDITS = (
     (".json", r'"runs": \[', '"runs": 5, "x": [', f"{AGAIN}its rows do not name their runs"),
     (".json", '"shapes"', '"/etc/x.toml"', f"{AGAIN}shapes.json: dataset: '/etc/x.toml' is the name of a file"),
     (".json", '"top1"', '"top2"', f"{AGAIN}unknown metric 'top2'"),
+    (".md", r"\d\.\d\d \+/- ", "9.99 +/- ", "shapes.md: "),
+    (".csv", r",\d\d\.\d+", ",99.5", "shapes.csv: "),
+    (".tex", r"\d\.\d\d \$", "9.99 $", "shapes.tex: "),
     (".md", "Evidence: ", "Evidence: 99.2 by an independent laboratory, ", f"shapes.md{OTHER}"),
     (".csv", ",recomputed", ",retrained", f"shapes.csv{OTHER}"),
     (".tex", "not the whole dataset", "the whole dataset", "shapes.tex says other settings than the records: "),
@@ -180,7 +183,8 @@ def test_an_edited_table_is_rejected_and_an_edited_page_named(made, tmp_path, su
     page.write_text(text) if text else page.unlink()
     (report,) = verify([folder / "shapes"], tmp_path / "no-data")
     (table,) = report.tables
-    lines, none = (table.reasons, table.notes) if suffix == ".json" else (table.notes, table.reasons)
+    is_rejected = suffix == ".json" or finding.endswith(f"{suffix}: ")  # a number
+    lines, none = (table.reasons, table.notes) if is_rejected else (table.notes, table.reasons)
     assert number == 1 and not none and [line[: len(finding)] for line in lines] == [finding] * bool(finding), table
 
 

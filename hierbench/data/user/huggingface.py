@@ -1,25 +1,19 @@
 """Images of a Hugging Face dataset as the images of a user's: read where they lie, nothing is written or re-encoded."""
 
 from collections.abc import Iterable
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from hierbench.data.image import LARGEST_IMAGE, UnreadableImageError
-from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph
-from hierbench.data.writer import SPLITS
+from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph, find_split, with_validation
 from hierbench.utils.console import install_command
 from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import read_bytes
 
-SPLIT_OF = {"training": "train", "valid": "val", "validation": "val", "dev": "val"} | {name: name for name in SPLITS}
-VAL = 0.1  # of each class's training images, where a dataset has test images and none for validation
-
 
 def has_own_splits(splits: Iterable[str]) -> bool:
     """Whether among the names of a dataset's splits are those of images for training and for test."""
-    return {"train", "test"} <= {SPLIT_OF.get(title.lower()) for title in splits}
+    return {"train", "test"} <= set(map(find_split, splits))
 
 
 def list_rows(images: str, *, with_split: bool) -> Listing:
@@ -33,28 +27,19 @@ def list_rows(images: str, *, with_split: bool) -> Listing:
         raise UserError(f"{images} has no train and test ({have}): write splits = {{val = 0.1, test = 0.2, seed = 0}}")
     photographs, columns = list[Photograph](), dict[str, Any]()
     for title, rows in loaded.items():
-        split = SPLIT_OF.get(title.lower(), "") if with_split else ""
+        split = find_split(title) if with_split else ""
         if split or not with_split:
             columns[title], labels = _columns(rows.with_format(None), f"{images}, split {title}")  # no tensors
             time = int(rows._fingerprint[:16], 16)  # of its content; rows have no time of their own
             photographs += [Photograph(f"{title}/{row:07}", label, split, 0, time) for row, label in enumerate(labels)]
     if with_split and all(photograph.split != "val" for photograph in photographs):
-        photographs = _with_val(photographs)
+        photographs = with_validation(photographs)
 
     def read(photograph: Photograph) -> bytes:
         title, _, row = photograph.name.rpartition("/")
         return _content(columns[title][int(row)], images)
 
     return Listing(Path(images), photographs, read=read)
-
-
-def _with_val(photographs: list[Photograph]) -> list[Photograph]:
-    """Return the rows with a share of each class's training images, in the order of SHA-256, as validation."""
-    train, rows = [photograph for photograph in photographs if photograph.split == "train"], dict[str, list[str]]()
-    for photograph in sorted(train, key=lambda row: sha256(row.name.encode()).digest()):
-        rows.setdefault(photograph.label, []).append(photograph.name)
-    drawn = {name for names in rows.values() for name in names[: max(int(VAL * len(names) + 0.5), len(names) > 1)]}
-    return [replace(row, split="val") if row.name in drawn else row for row in photographs]
 
 
 def load_splits(images: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hierbench.config.recipe_source import SourceSection, Splits
-from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph
+from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph, find_split, with_validation
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError, nearest, unknown_name
 from hierbench.utils.files import read_bytes
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAVED = ("dataset_dict.json", "state.json")  # of a folder that `save_to_disk` of its `datasets` wrote
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 SHOWN = 100  # missing files that an error names
 REMARKED = 5  # classes in a remark
 LARGEST = 1 << 30  # bytes of a manifest
@@ -68,16 +68,13 @@ def list_images(section: SourceSection) -> Listing:
         raise UserError(f'splits = "column" needs a manifest, and images = {section.images!r} is not .csv or .parquet')
     listing, names = Listing(place), _folders_in(place, Listing(place))
     if section.splits.kind == "folders":
-        if odd := sorted(set(names) - set(SPLITS)):
-            raise unknown_name(f"split folder in {place}:", odd[0], SPLITS)
-        if absent := [split for split in SPLITS if split not in names]:
-            raise UserError(f'{place} has no folder {", ".join(absent)}; splits = "folders" needs train, val and test')
-        for split in SPLITS:
-            _add_classes(split, listing)
-    elif set(names) <= set(SPLITS) and "train" in names:
+        _add_splits(names, listing)
+    elif _are_splits(names):
         raise UserError(f'{place} holds {", ".join(names)} and no classes; write splits = "folders"')
     else:
-        _add_classes("", listing)
+        _add_classes("", "", listing)
+        if alike := [name for name in names if find_split(name)]:
+            listing.notes.append(f"class folders with names of splits: {', '.join(alike)}; all folders are classes")
     listing.photographs.sort(key=lambda photograph: photograph.name)
     return listing
 
@@ -91,10 +88,44 @@ def guess_splits(images: Path) -> str | None:
         return "column" if has_own_splits(load_splits(str(images))) else None
     if images.is_dir():
         names = _folders_in(images, Listing(images))
-        return "folders" if names and set(names) <= set(SPLITS) else None
+        return "folders" if _are_splits(names) else None
     if images.suffix.lower() in (".csv", ".parquet") and images.is_file():
         return "column" if "split" in _table(images).columns else None
     return None
+
+
+def _are_splits(names: Sequence[str]) -> bool:
+    """Whether folders are those of splits: images for training, and others, under the names in use."""
+    splits = set(map(find_split, names))
+    return "" not in splits and "train" in splits and len(splits) > 1
+
+
+def _add_splits(names: Sequence[str], listing: Listing) -> None:
+    """Add the images in the folders of splits. Without test images, those for validation are taken for them.
+
+    Where no images for validation are left, they are a share of the training images, as of a Hugging Face dataset.
+    """
+    place = listing.root
+    if odd := sorted(name for name in names if not find_split(name)):
+        raise unknown_name(f"split folder in {place}:", odd[0], SPLITS)
+    folder_of = {find_split(name): name for name in names}
+    if twice := sorted(set(names) - set(folder_of.values())):
+        raise UserError(f"{place} has two folders of one split, {twice[0]} and {folder_of[find_split(twice[0])]}")
+    if not _are_splits(names):
+        raise UserError(
+            f'{place} needs folders train, and val or test, for splits = "folders"; it has {", ".join(names)}'
+        )
+    if "test" not in folder_of:
+        folder_of["test"] = folder_of.pop("val")
+        listing.notes.append(f"no folder of test images: those of {folder_of['test']} are the test images")
+    for split, folder in folder_of.items():
+        _add_classes(split, folder, listing)
+    if "val" not in folder_of:
+        listing.photographs[:] = with_validation(listing.photographs)
+        num = sum(photograph.split == "val" for photograph in listing.photographs)
+        listing.notes.append(
+            f"no folder of validation images: a tenth of each class of {folder_of['train']} is taken, {num:,} images"
+        )
 
 
 def _folders_in(place: Path, listing: Listing) -> list[str]:
@@ -120,18 +151,18 @@ def _kind(name: str) -> str:
     return Path(name).suffix.lower() or "without a suffix"
 
 
-def _add_classes(split: str, listing: Listing) -> None:
+def _add_classes(split: str, folder: str, listing: Listing) -> None:
     """Add the images in the class folders of a split's folder, "" for the root itself."""
     empty, root = [], listing.root
-    classes = _folders_in(root / split, listing)
+    classes = _folders_in(root / folder, listing)
     for label in classes:
-        files = list(_files_below(os.path.join(root, split, label), listing))
+        files = list(_files_below(os.path.join(root, folder, label), listing))
         if not files:
-            empty.append(f"{split}/{label}".lstrip("/"))
+            empty.append(f"{folder}/{label}".lstrip("/"))
         listing.photographs.extend(_read_photograph(os.path.relpath(path, root), path, label, split) for path in files)
     if empty or not classes:
         problem = f"class folders without an image: {', '.join(empty)}" if empty else "no class folders"
-        raise UserError(f"{root / split} has {problem}; images end in {', '.join(SUFFIXES)}")
+        raise UserError(f"{root / folder} has {problem}; images end in {', '.join(SUFFIXES)}")
 
 
 def _files_below(folder: str, listing: Listing) -> Iterator[str]:

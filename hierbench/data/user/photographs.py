@@ -2,12 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 
+from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError
 
 HUB = "hf:"  # before a name on the hub of Hugging Face
+SPLIT_OF = {"training": "train", "valid": "val", "validation": "val", "dev": "val"} | {name: name for name in SPLITS}
+VAL = 0.1  # of each class's training images, where a dataset has test images and none for validation
 
 
 class GoneError(UserError):
@@ -37,6 +41,7 @@ class Listing:
     ignored: Counter[str] = field(default_factory=Counter)
     upward: dict[str, None] = field(default_factory=dict)  # paths of links to a folder above
     read: Callable[[Photograph], bytes] | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def labels(self) -> list[str]:
@@ -48,4 +53,26 @@ class Listing:
         """A line for each kind of file that was ignored or left out."""
         kinds = ", ".join(f"{kind} ({num:,})" for kind, num in self.ignored.most_common(5))
         remarks = [f"{self.ignored.total():,} files that are not images are ignored: {kinds}"] * bool(self.ignored)
+        remarks += self.notes
         return remarks + [f"the link {link} is left out: it leads to a folder above it" for link in self.upward]
+
+
+def find_split(name: str) -> str:
+    """Return the split that a name in use means, in any case: train, val or test; "" for another name."""
+    return SPLIT_OF.get(name.casefold(), "")
+
+
+def with_validation(photographs: list[Photograph]) -> list[Photograph]:
+    """Return the photographs with a share of each class's training images, in the order of SHA-256, as validation."""
+    names: dict[str, list[str]] = {}
+    for photograph in sorted(
+        photographs, key=lambda photograph: sha256(photograph.name.encode(errors="replace")).digest()
+    ):
+        if photograph.split == "train":
+            names.setdefault(photograph.label, []).append(photograph.name)
+    drawn = {
+        name
+        for in_order in names.values()
+        for name in in_order[: max(int(VAL * len(in_order) + 0.5), len(in_order) > 1)]
+    }
+    return [replace(photograph, split="val") if photograph.name in drawn else photograph for photograph in photographs]

@@ -18,14 +18,14 @@ from hierbench.config.recipe_source import check_name
 from hierbench.config.sections import Expected
 from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.image import UnreadableImageError
-from hierbench.data.missing_images import NAMED, unreadable_images
+from hierbench.data.missing_images import NAMED, SHOWN, unreadable_images
 from hierbench.data.source import Source
 from hierbench.data.user.listing import guess_splits
 from hierbench.data.user.user_dataset import dataset_sizes, open_source
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.processes import num_cores
-from hierbench.utils.text import one_line
+from hierbench.utils.text import counted, one_line
 
 Channels = NDArray[np.float64]
 MEASURED = 2000  # training images, evenly chosen, that mean and deviation come from
@@ -48,6 +48,7 @@ class TemplateRequest:
     features: str = ""
     options: TreeOptions = DEFAULT_OPTIONS
     order: str = ""
+    skip_broken: bool = False
 
     @property
     def frozen(self) -> bool:
@@ -63,6 +64,7 @@ class TemplateRequest:
         """Return the command that writes the same dataset with another name and backbone, as a comment."""
         parts = ["hierbench", "data", "new", name, "--images", self.images, "--tree", self.tree]
         parts += [part for key, value in self.tree_keys.items() for part in (f"--{key}", value)]
+        parts += ["--skip-broken"] * self.skip_broken
         parts += ["--resize", self.resize] * (self.resize != "stretch") + ["--backbone", backbone]
         return f"#   {one_line(shlex.join(parts))}"
 
@@ -97,8 +99,19 @@ def write_recipe(
     source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
-    sizes = dataset_sizes(source.paths, source.labels, request.size)
-    measured = measure(source, progress)
+    measured, broken = measure(source, progress)
+    labels = source.labels
+    if broken:
+        names = [piece_name(source, piece) for piece in broken]
+        if not request.skip_broken:
+            raise BrokenImagesError(unreadable_images(list(broken.values()), NAMED), names)
+        announce(f"{counted(len(broken), 'image')} that cannot be read left out: {', '.join(names[:SHOWN])}")
+        labels = {s: np.delete(rows, [row for split, row in broken if split == s]) for s, rows in labels.items()}
+        if len(np.unique(labels["train"])) < len(source.paths):
+            raise UserError("a class has no training image left without the images that cannot be read")
+    for line in source.late_remarks():
+        announce(line)
+    sizes = dataset_sizes(source.paths, labels, request.size)
     folder = request.output.absolute().parent
     written = section | {key: _relative(section[key], folder) for key in ("images", "tree")}
     write_text(request.output, _text(request, written, sizes, measured))
@@ -122,11 +135,27 @@ def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -
     return sizes
 
 
-def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[float], list[float]]:
-    """Read every image; return mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED.
+class BrokenImagesError(UserError):
+    """Images cannot be read; `names` are their files."""
 
-    Raises:
-        UserError: images are unreadable; it counts and names them.
+    def __init__(self, message: str, names: list[str]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+def piece_name(source: Source, piece: tuple[str, int]) -> str:
+    """Return the file of an image, given its split and row."""
+    return source.ids[piece[0]][piece[1]]
+
+
+def measure(
+    source: Source, progress: Callable[[float], None]
+) -> tuple[tuple[list[float], list[float]], dict[tuple[str, int], str]]:
+    """Read every image, and return what their pixels are like and why some cannot be read.
+
+    Returns:
+        Mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED images; and {(split, row):
+        reason} of images that cannot be read.
     """
     pieces = list(source.pieces())
     train = np.flatnonzero([piece.split == "train" for piece in pieces])
@@ -144,21 +173,22 @@ def measure(source: Source, progress: Callable[[float], None]) -> tuple[list[flo
 
     first: Channels = np.zeros(3)
     second: Channels = np.zeros(3)
-    unreadable: list[str] = []
+    unreadable: dict[tuple[str, int], str] = {}
+    num_measured = 0
     with ThreadPoolExecutor(num_cores()) as pool:
         for start in range(0, len(pieces), TOGETHER):  # a million waiting calls would take a gigabyte
             numbers = range(start, min(start + TOGETHER, len(pieces)))
             for number, partial_sums in zip(numbers, pool.map(sums, numbers), strict=True):
                 if isinstance(partial_sums, str):
-                    unreadable.append(partial_sums)
+                    unreadable[pieces[number].split, pieces[number].start] = partial_sums
                 elif partial_sums is not None:
                     first, second = first + partial_sums[0], second + partial_sums[1]
+                    num_measured += 1
                 progress((number + 1) / len(pieces))
-    if unreadable:
-        raise UserError(unreadable_images(unreadable, NAMED))
-    average = first / len(chosen)
-    deviation = np.sqrt(np.maximum(second / len(chosen) - average**2, 1e-6))
-    return [round(float(x), 3) for x in average], [round(float(x), 3) for x in deviation]
+    average = first / max(1, num_measured)
+    deviation = np.sqrt(np.maximum(second / max(1, num_measured) - average**2, 1e-6))
+    rounded = [[round(float(value), 3) for value in values] for values in (average, deviation)]
+    return (rounded[0], rounded[1]), unreadable
 
 
 def _relative(path: str, folder: Path) -> str:
@@ -207,6 +237,7 @@ def _text(
     lines = [f"{key} = {toml_text(section[key])}" for key in ("images", "features", "tree") if key in section]
     lines += [f"{key} = {toml_text(value)}" for key, value in request.tree_keys.items()]
     lines += [f"order = {toml_text(request.order)}"] if request.order else []
+    lines += ["skip_broken = true  # images that cannot be read"] * request.skip_broken
     if "splits" in section:
         lines += [f"splits = {section['splits']}", f"resize = {toml_text(request.resize)}"]
     source = "\n".join(lines)

@@ -6,7 +6,8 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +15,16 @@ from hierbench.config.recipe import Recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.spec import json_digest
 from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
-from hierbench.data.image import LARGEST_IMAGE, Images, UnreadableImageError, center_crop, decode, decode_file
+from hierbench.data.image import (
+    LARGEST_IMAGE,
+    Images,
+    UnreadableImageError,
+    center_crop,
+    decode,
+    decode_file,
+    exif_orientation,
+    turned,
+)
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.user.listing import (
@@ -32,6 +42,10 @@ from hierbench.hierarchy.node_paths import in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import TreeReading, read_tree, shipped_names
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_bytes, read_text
+from hierbench.utils.text import counted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Announce = Callable[[str], None]
 Paths = dict[str, tuple[str, ...]]  # {class: (coarsest, ..., class)}, in target order
@@ -57,14 +71,16 @@ def open_source(recipe: Recipe) -> Source:
         split: np.array([index[image.label] for image in images], dtype=np.int64) for split, images in divided.items()
     }
     crop = partial(center_crop, size=size) if section.resize == "center-crop" else None
+    upright = Upright() if section.exif_orientation else None
 
     def pieces() -> Iterator[Piece]:
         for split, images in divided.items():
             for row, image in enumerate(images):
                 if listing.read is not None:
-                    yield Piece(split, row, partial(_decode_read, listing.read, image, size, crop))
+                    yield Piece(split, row, partial(_decode_read, listing.read, image, size, crop, upright))
                 else:
-                    yield Piece(split, row, partial(decode_file, listing.root / image.name, size, crop, LARGEST_IMAGE))
+                    path = listing.root / image.name
+                    yield Piece(split, row, partial(decode_file, path, size, crop, LARGEST_IMAGE, upright))
 
     counts = {label: 0 for label in paths}
     for image in listing.photographs:
@@ -82,7 +98,31 @@ def open_source(recipe: Recipe) -> Source:
         ids={split: [image.name for image in images] for split, images in divided.items()},
         state=state,
         messages=lines,
+        late_remarks=upright.remarks if upright else list,
+        skip_broken=section.skip_broken,
     )
+
+
+class Upright:
+    """Turns photographs upright by their EXIF orientation, and counts them; called from any thread."""
+
+    def __init__(self) -> None:
+        self.num_turned = 0
+        self.lock = Lock()
+
+    def __call__(self, content: bytes, pixels: "Tensor") -> "Tensor":
+        """Return pixels [3, H, W] of an image's file as its camera was held."""
+        orientation = exif_orientation(content)
+        if orientation == 1:
+            return pixels
+        with self.lock:
+            self.num_turned += 1
+        return turned(pixels, orientation)
+
+    def remarks(self) -> list[str]:
+        """Return a line on how many were turned, if any."""
+        line = f"{counted(self.num_turned, 'image', ('was', 'were'))} turned upright by the EXIF orientation"
+        return [line] * bool(self.num_turned)
 
 
 def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
@@ -105,14 +145,18 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
 
 
 def _decode_read(
-    read: Callable[[Photograph], bytes], image: Photograph, size: tuple[int, int], crop: Callable[[Any], Any] | None
+    read: Callable[[Photograph], bytes],
+    image: Photograph,
+    size: tuple[int, int],
+    crop: Callable[[Any], Any] | None,
+    upright: Upright | None,
 ) -> Images:
     """Read and decode an image that is no file."""
     try:
         content = read(image)
     except (OSError, UnreadableImageError) as error:
         raise UnreadableImageError(f"image {image.name} cannot be read ({error})") from None
-    return decode(content, image.name, size, crop)
+    return decode(content, image.name, size, crop, upright)
 
 
 def dataset_sizes(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int] | None) -> Expected:
@@ -157,6 +201,8 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
             rows = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
             state["content"] = json_digest([rows, tree_text(section.tree)])
         return state
+    asked += [{"exif_orientation": False}] * (not section.exif_orientation)
+    asked += [{"skip_broken": True}] * section.skip_broken
     settings = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
     state = {"asked": json_digest([*settings, recipe.expected.image_size, *asked]), "content": ""}
     try:
@@ -205,7 +251,9 @@ def _difference(recipe: Recipe, paths: Paths, labels: dict[str, Any]) -> str:
     odd = [
         f"{key} {getattr(sizes, key)} instead of {getattr(expected, key)}"
         for key in Expected.model_fields
-        if key in expected.model_fields_set and getattr(sizes, key) != getattr(expected, key)
+        if not (recipe.source and recipe.source.skip_broken and key in SPLITS)
+        and key in expected.model_fields_set
+        and getattr(sizes, key) != getattr(expected, key)
     ]
     return f"[expected] in the file differs from the data: {', '.join(odd)}" if odd else ""
 
@@ -287,7 +335,13 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "i
         if names
     ]
     if problems:
-        raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}")
+        slash = next((leaf for leaf in sorted(leaves - classes) if "/" in leaf), "")
+        way = (
+            f"; no folder can be named {slash!r}: list the images in a manifest, a .csv of image and label"
+            if slash
+            else ""
+        )
+        raise UserError(f"the {unit} do not fit the tree {Path(tree).name}: {'; '.join(problems)}{way}")
 
 
 def _simplify_name(name: str) -> str:
