@@ -42,7 +42,7 @@ def board_table(board: BoardData) -> Table:
                 for column, arrow in zip(columns, versus, strict=True)
             ),
             Text(seeds(row)),
-            *([Text(row.tuned or _budget(row) or "-")] if tuned else []),
+            *([Text(_budget(row) or row.tuned or "-")] if tuned else []),
         ]
         lines.append(Line(cells, "lacking" if row.lacking else ""))
     for line in board.cited:
