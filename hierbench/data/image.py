@@ -94,10 +94,10 @@ def decode_file(
 
 def exif_orientation(content: bytes) -> int:
     """Return the orientation that a camera wrote into an image's file, 1 to 8; 1, upright, without one."""
-    if b"Exif" not in content and b"II*\0" not in content and b"MM\0*" not in content:
+    if not any(mark in content for mark in (b"Exif", b"eXIf", b"EXIF", b"ftypavif")):  # JPEG, PNG, WebP, AVIF
         return 1
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-        orientation = image.getexif().get(ORIENTATION, 1)
+        orientation = 1 if image.format == "TIFF" else image.getexif().get(ORIENTATION, 1)  # PIL turns a TIFF itself
     return orientation if orientation in range(1, 9) else 1
 
 
