@@ -29,7 +29,7 @@ class Column:
     @property
     def digits(self) -> int:
         """Digits after the decimal point of a printed mean; the best of a column are compared at this precision."""
-        return 2 if self.unit else 4
+        return 2 if self.unit else 0 if self.name == "parameters" else 6 if self.name == "seconds" else 4
 
     @property
     def heading(self) -> str:
@@ -37,8 +37,16 @@ class Column:
         return f"{self.title} {'↑' if self.higher else '↓'}{' (claimed)' if self.claimed else ''}"
 
 
+COSTS = {  # recorded with a run, so that no predictions give them
+    "parameters": Column("parameters", "Parameters", claimed=True),
+    "seconds": Column("seconds", "Seconds per test image", claimed=True),
+}
+
+
 def find_column(name: str) -> Column:
     """Return the column of a metric; a UserError for an unknown name suggests the nearest."""
+    if name in COSTS:
+        return COSTS[name]
     info = metric_table.find_metric(name)
     return Column(info.name, info.title, info.direction == "higher", info.unit)
 
@@ -75,4 +83,4 @@ def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:
 
 def further_names(columns: Sequence[Column]) -> list[str]:
     """Return the names of the columns that are not the paper's: these are computed from predictions."""
-    return [column.name for column in columns if column.name not in PAPER_BY_NAME]
+    return [column.name for column in columns if column.name not in PAPER_BY_NAME and column.name not in COSTS]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further_names
+from hierbench.leaderboard.columns import COSTS, PAPER, Column, further_names
 from hierbench.leaderboard.ranking import mark_rows
 from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
 from hierbench.runs.further_metrics import Values, read_further, write_further
@@ -43,13 +43,15 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         done = {
             id(row): [run for run in counted_runs(row, board.records) if run.id not in damaged] for row in board.rows
         }
-    rows = []
+    rows, shown = [], [column.name for column in columns]
     for row in board.rows:
         of_runs = [values[run.id] for run in done[id(row)]]
         spec = done[id(row)][0].spec if of_runs else None
         ddof = 1 if spec is None else spec.evaluation.ddof
-        rows.append(replace(row, metrics={**row.metrics, **_cells(names, of_runs, ddof)}))
-    shown = [column.name for column in columns]
+        costs = [name for name in shown if name in COSTS]
+        of_row = [recorded_costs(run, board.records) for run in done[id(row)]]
+        cells = {**_cells(names, of_runs, ddof), **_cells(costs, of_row, ddof)}
+        rows.append(replace(row, metrics={**row.metrics, **cells}))
     if not any(name in row.metrics for name in shown for row in rows):  # as for only HierDist@20, with ten classes
         raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
     remark, claimed = board.remark, claimed_metrics(names, [run for runs in done.values() for run in runs])
@@ -61,8 +63,17 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
-    columns = tuple(replace(column, claimed=column.name in claimed) for column in columns)
+    columns = tuple(replace(column, claimed=column.name in claimed or column.name in COSTS) for column in columns)
     return replace(board, rows=mark_rows(rows, columns), columns=columns, remark=remark)
+
+
+def recorded_costs(run: Record, records: Records) -> dict[str, float]:
+    """Return the recorded parameters and seconds per test image of a run, of one that re-ranks those of its base."""
+    base = next((records[name] for name in run.bases if name in records), run)
+    cost = (run if "cost" in run.environment else base).environment.get("cost", {})
+    return {
+        name: float(cost[name]) for name in COSTS if isinstance(cost, dict) and isinstance(cost.get(name), int | float)
+    }
 
 
 def _drop_runs(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:

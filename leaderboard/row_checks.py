@@ -10,7 +10,15 @@ from hierbench.runs.record import Record, Records
 from hierbench.runs.state import State
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
-OF_ONE_RUN = ("time", "data", "features", "threads", "commit", "changed")  # besides the versions and the machine
+OF_ONE_RUN = (
+    "time",
+    "data",
+    "cost",
+    "features",
+    "threads",
+    "commit",
+    "changed",
+)  # besides the versions and the machine
 
 
 def check_rows(records: Iterable[Record], all_records: Records, ablated: Container[str] = ()) -> list[Finding]:

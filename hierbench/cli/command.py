@@ -18,6 +18,7 @@ from hierbench.config.options import Options
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.formats.terminal import show
 from hierbench.leaderboard.table import Shown, Table
+from hierbench.leaderboard.table_view import choose_rows, sort_rows
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
@@ -75,6 +76,11 @@ def command(
             shown = Shown(result) if isinstance(result, Table) else result
             if not isinstance(shown, Shown):
                 raise typer.Exit(shown or 0)
+            if shown.table is not None and (values.get("rows") or values.get("sort")):
+                if values["as_json"]:
+                    raise UserError("--sort and --rows are for tables that people read; JSON has all rows")
+                view = choose_rows(shown.table, values["rows"]) if values["rows"] else shown.table
+                shown = shown._replace(table=sort_rows(view, values["sort"]) if values["sort"] else view)
             if shown.table is not None and output is None and not values["as_json"] and is_terminal(format_name):
                 show(shown.table)
             elif shown.table is not None:

@@ -1,5 +1,6 @@
 """`hierbench leaderboard`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +10,7 @@ from hierbench.cli.command import command, is_given, print_said
 from hierbench.cli.shared_options import MetricsOption
 from hierbench.config.options import DatasetOption, Place
 from hierbench.leaderboard.table import Table
+from hierbench.leaderboard.table_view import Bold, choose_columns, mark
 from hierbench.utils.errors import UserError
 
 
@@ -19,6 +21,10 @@ def leaderboard(
     place: Place,
     numbers: Annotated[Literal["runs", "paper", "both"], "Our runs, the published table, or both."] = "runs",
     metrics: MetricsOption = None,
+    columns: Annotated[str | None, "Only these columns, by their headings, separated by commas."] = None,
+    bold: Annotated[Bold, "Numbers in bold: the best of the competitive rows, of all rows, or none."] = "competitive",
+    caption: Annotated[str, "Caption of a LaTeX table."] = "",
+    label: Annotated[str, "Label of a LaTeX table, for \\ref."] = "",
     publish: Annotated[Path | None, "Folder to publish into, as hierbench publish does."] = None,
 ) -> Table | None:
     """Print the table of a dataset: of runs, of the paper, or both.
@@ -28,7 +34,7 @@ def leaderboard(
     """
     from hierbench.leaderboard.columns import requested_columns
 
-    columns = requested_columns(metrics)
+    requested = requested_columns(metrics)
     if publish is not None:
         from hierbench.sharing.publication import publish as publish_table
 
@@ -38,13 +44,15 @@ def leaderboard(
         if other_options:
             option = {"output": "--output", "format_": "--format", "as_json": "--json"}[other_options[0]]
             raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
-        lines = publish_table(dataset, publish, place, None if metrics is None else columns)
+        lines = publish_table(dataset, publish, place, None if metrics is None else requested)
         print_said(lines.notes, lines.lines)
         return None
     from hierbench.leaderboard.open_board import note, open_board
 
     if numbers != "both":
-        return open_board(dataset, place, columns, numbers).table
+        table = open_board(dataset, place, requested, numbers).table
+        table = mark(choose_columns(table, columns) if columns else table, bold)
+        return replace(table, caption=caption, label=label)
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
     from hierbench.leaderboard.request_choice import NoRunsError

@@ -26,6 +26,7 @@ def runs(
     from hierbench.runs.record import differing_params
     from hierbench.runs.record_reader import read_records
     from hierbench.runs.requests import SHOWN_DIGITS
+    from hierbench.utils.lock import Lock
 
     if not folder.is_dir():
         raise UserError(f"no folder {folder}")
@@ -39,6 +40,8 @@ def runs(
             name, kind, seed = record.spec.method.name, record.spec.type, str(record.spec.seed)
             name += f" ({differing[record.id]})" if record.id in differing else ""
         state = record.state if record.state != "unfinished" else str(record.status.get("state", "planned"))
+        if state == "running" and record.spec is not None and Lock(record.folder).holder() is None:
+            state = f"stopped at epoch {record.epochs_done} of {record.spec.train.epochs}"
         numbers = [record.metrics.get("top1"), record.metrics.get("mistake_severity")]
         recipe = record.dataset.name if record.dataset else ""
         lines.append(

@@ -45,3 +45,5 @@ class TableOptions:
     format_: Annotated[Format | None, "Format of the table."] = None
     as_json: JsonOption = False
     output: OutputOption = None
+    sort: Annotated[str | None, "Sort by this column, best first."] = None
+    rows: Annotated[str | None, "The first N rows, or those that these words name, separated by commas."] = None

@@ -18,6 +18,29 @@ class Closed(BaseModel):
 
 Model = TypeVar("Model", bound=BaseModel)
 
+LIMITS = {  # by pydantic's kind of error, with the names of its context
+    "greater_than_equal": "it must be at least {ge}",
+    "greater_than": "it must be above {gt}",
+    "less_than_equal": "it must be at most {le}",
+    "less_than": "it must be below {lt}",
+    "literal_error": "it must be {expected}",
+    "finite_number": "it must be a finite number",
+    "string_too_short": "it must not be empty",
+    "string_pattern_mismatch": "it must have the form {pattern}",
+    "too_short": "it must have at least {min_length} entries",
+    "too_long": "it must have at most {max_length} entries",
+}
+TYPES = {  # by the beginning of the kind
+    "int": "it must be a whole number",
+    "float": "it must be a number",
+    "bool": "it must be true or false",
+    "string": "it must be text",
+    "list": "it must be a list",
+    "tuple": "it must be a list",
+    "dict": "it must be a section",
+    "model": "it must be a section",
+}
+
 
 def validated(model: type[Model], content: dict[str, Any], where: str) -> Model:
     """Return the content as a closed model; a UserError of its first problem, which begins with `where`."""
@@ -26,7 +49,7 @@ def validated(model: type[Model], content: dict[str, Any], where: str) -> Model:
     except ValidationError as error:
         raise UserError(f"{where}: {first_problem(error, model)}") from None
     if odd := _bool_as_number(content, made.model_dump(by_alias=True)):
-        raise UserError(f"{where}: {odd}: input should be a number")
+        raise UserError(f"{where}: {odd}: it must be a number")
     return made
 
 
@@ -54,7 +77,19 @@ def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
         return f"key {location} is missing"
     if first["type"] == "value_error":  # of a whole section
         return f"{location}: {first['ctx']['error']}".removeprefix(": ")
-    return f"{location} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{location} = {toml_value(first['input'])}: {_requirement(first['type'], first.get('ctx', {}))}"
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as a file has it, shortened."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)[:200]
+
+
+def _requirement(kind: str, context: dict[str, Any]) -> str:
+    """Return what a value must be, given the kind of pydantic's error."""
+    if text := LIMITS.get(kind):
+        return text.format(**{key: f"{v:g}" if isinstance(v, float) else v for key, v in context.items()})
+    return next((text for beginning, text in TYPES.items() if kind.startswith(beginning)), "it is not allowed here")
 
 
 def _unknown_key(parts: list[str], model: type[BaseModel]) -> UserError:

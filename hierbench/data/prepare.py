@@ -75,6 +75,8 @@ def prepare(
     """
     recipe = dataset if isinstance(dataset, Recipe) else load_recipe(dataset)
     name = recipe.data.dataset
+    if not data_dir.absolute().parent.is_dir():
+        raise UserError(f"--data-dir {data_dir}: there is no folder {data_dir.parent}")
     check_source(recipe, source, offline)
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError("--allow-missing is for inat19 and tieredimagenet-h, whose images are listed by name")

@@ -24,6 +24,7 @@ from hierbench.execution.workers import seconds_to_start
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models.libraries.lookup import cached_backbone
+from hierbench.runs.record_reader import read_records
 from hierbench.training.fabric import resolve_precision
 from hierbench.training.feature_extraction import BLOCK, blocks_at_once, frozen_backbone, one_thread_each
 from hierbench.utils.errors import UserError
@@ -61,21 +62,34 @@ def estimate(
 ) -> Estimate:
     """Return the estimate for jobs of these types; without seconds where these are not known.
 
-    On an accelerator it is measured for a dry run alone (`measure`): a run would use the device twice. Of jobs that run
-    elsewhere (no workers) it is not known.
+    It is measured for a dry run alone (`measure`): a run says how long it takes once that is seen. Recorded runs of the
+    recipe go before a measurement. Of jobs that run elsewhere (no workers) it is not known.
     """
-    is_local = setting.workers > 0 and (setting.device == "cpu" or (setting.device == "cuda" and measure))
+    is_local = measure and setting.workers > 0 and setting.device in ("cpu", "cuda")
     extractions = _extractions(recipe, kinds, inputs, setting.device if is_local else None)
     if not kinds or not is_local:
         return Estimate({}, None if kinds else 0.0, extractions)
     try:
-        per_job = _seconds_per_job(recipe, kinds, inputs, setting)
+        per_job = recorded_seconds(recipe, setting)
+        per_job |= _seconds_per_job(recipe, [kind for kind in kinds if kind not in per_job], inputs, setting)
     except RuntimeError:  # a model that does not fit in memory: its jobs will report it
         return Estimate({}, None, extractions)
     jobs = [per_job[kind] for kind in kinds]
     seconds = max(sum(jobs) / setting.workers, max(jobs)) + sum(each.seconds or 0.0 for each in extractions)
     # Small jobs take less time than the processes that run them take to start.
     return Estimate(per_job, seconds + seconds_to_start(setting), extractions)
+
+
+def recorded_seconds(recipe: Recipe, setting: Setting) -> dict[FeatureType, float]:
+    """Return the median seconds by type of the trainings that this runs folder has of a recipe as it is."""
+    seconds: dict[FeatureType, list[float]] = {}
+    for record in read_records(setting.store.root):
+        spec = record.spec
+        if record.done and spec is not None and spec.base is None and spec.dataset.name == recipe.dataset:
+            ran = (spec.train.epochs, spec.train.every, spec.model.backbone)
+            if ran == (recipe.train.epochs, recipe.train.every, recipe.model.backbone):
+                seconds.setdefault(spec.type, []).append(record.seconds)
+    return {kind: statistics.median(values) for kind, values in seconds.items()}
 
 
 def _sizes(recipe: Recipe, inputs: Inputs) -> dict[str, int]:

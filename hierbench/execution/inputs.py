@@ -22,7 +22,8 @@ from hierbench.utils.files import file_digest
 class Inputs:
     """The data and the weights of a recipe.
 
-    After a dry run that misses any, `missing` names it, and how to get it. `closed` says why the runs folder cannot be
+    After a dry run that misses any, `missing` names it, and how to get it; `needed` says what a run gets by itself, as
+    far as it does. `closed` says why the runs folder cannot be
     written: a comparison whose runs are all there can still be shown.
     """
 
@@ -30,6 +31,7 @@ class Inputs:
     weights: Path | None = None
     digest: str | None = None
     missing: str = ""
+    needed: str = ""
     closed: str = ""
 
 
@@ -65,7 +67,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
     else:
-        variant, missing = recipe.data.variant, list[str]()
+        variant, missing, needed = recipe.data.variant, list[str](), list[str]()
         prepared, state = data.find(variant, options.data_dir), "is not prepared"
         if recipe.source is not None and prepared is not None:
             prepared, state = if_current(recipe, prepared, lambda line: None), "has changed since it was prepared"
@@ -76,11 +78,16 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
                 option = " --source FILE"
             folders = folder_options(data_dir=options.data_dir)
             command = f"hierbench data prepare {options.dataset}{protocol}{option}{folders}"
-            missing.append(f"{variant} {state} in {options.data_dir}; run: {command}")
+            if recipe.data.dataset in NEEDS_SOURCE and not options.source:
+                missing.append(f"{variant} {state} in {options.data_dir}; run: {command}")
+            else:
+                needed.append(f"{variant} {state} in {options.data_dir}: the run prepares it")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
-            missing.append(f"{weights_title(model)} are not here; a run downloads them, or give --weights FILE")
-        if missing:
-            return Inputs(None, missing="; ".join(missing))
+            can_load = model.weights != "file"
+            problem = f"{weights_title(model)} are not here; " + "the run downloads them, or " * can_load
+            (needed if can_load else missing).append(f"{problem}give --weights FILE")
+        if missing or needed:
+            return Inputs(None, missing="; ".join(missing), needed="; ".join(needed))
     if prepared is not None:
         _check_inputs(recipe, prepared)
     if recipe.evaluation.drop_order == "file" and prepared is not None and not prepared.ordered:

@@ -129,11 +129,15 @@ class Execution:
         """Run the jobs that are not cached, and mirror them; `labels` are {id: label}, for the rest see `run_plan`."""
         self._status = "KILLED"
 
+        epochs: dict[str, tuple[str, float, int]] = {}  # of the jobs that are running: label, done, all
+
         def progress(job: Job, done: float, total: int) -> None:
+            epochs[job.id] = labels[job.id], done, total
             self.meter.part(labels[job.id], done, total)
 
         def ended(job: Job, outcome: Outcome) -> None:
             self.count(job, labels[job.id])
+            epochs.pop(job.id, None)
             record = self._record(job)
             if outcome.state == "failed":
                 self.meter.say(f"failed: {labels[job.id]}: {outcome.error}")
@@ -147,7 +151,12 @@ class Execution:
 
         extract_features(plan, self.setting)
         with self.meter:
-            self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
+            try:
+                self.failed |= run_plan(plan, self.setting, progress, ended, self.meter.say, is_over)
+            except KeyboardInterrupt:
+                for label, done, total in epochs.values():
+                    self.meter.say(f"stopped: {label} at epoch {int(done)} of {total}; the same command resumes it")
+                raise
             for job in plan:  # runs that an earlier command could not mirror
                 if not self.mirror.has(job.id) and (record := self._record(job)).done:
                     self.mirror.write(record, labels[job.id], _read_history(record))

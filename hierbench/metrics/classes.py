@@ -5,7 +5,8 @@ and any number of ranks; sums of float64 numbers agree to rounding. The area und
 keep 3 (L + 1) numbers for each example, 8 bytes each.
 """
 
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -37,6 +38,15 @@ class HierarchicalMetric(Metric):
     is_differentiable = False
     full_state_update = False
     sums: Any  # [1 + S], or the contributions of all examples, a tensor per batch: after a synchronisation one of all
+
+    def __new__(cls, hierarchy: Hierarchy, name: str, *args: Any, **kwargs: Any) -> Self:
+        """Make an instance of a class with the metric's name, by which a `MetricCollection` tells a list's apart."""
+        metric: Self = super().__new__(_named_class(cls, find_metric(name, hierarchy).name))
+        return metric
+
+    def __reduce__(self) -> Any:
+        """Copy and pickle without the class of its name, which no module has."""
+        return _restore, (self.name,), self.__getstate__()
 
     def __init__(self, hierarchy: Hierarchy, name: str, scores: ScoreKind | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -97,3 +107,13 @@ class HierarchicalMetric(Metric):
         sums = self.sums.cpu().double() if self.computation.summed else dim_zero_cat(self.sums)
         value = torch.as_tensor(self.computation.value(sums, self.info.parameter), dtype=torch.float64)
         return value / 100.0 if self.info.unit == "%" else value
+
+
+@cache
+def _named_class(base: Any, name: str) -> Any:
+    return type(name, (base,), {"__module__": base.__module__, "__doc__": base.__doc__})
+
+
+def _restore(name: str) -> HierarchicalMetric:
+    metric: HierarchicalMetric = object.__new__(_named_class(HierarchicalMetric, name))
+    return metric

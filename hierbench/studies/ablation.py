@@ -54,7 +54,11 @@ class Ablation(Study):
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job, with the variant's name."""
         seeds = range(session.num_seeds)
-        lines = [PlannedJob(variant.name, variant.type, seed, "blocked") for seed in seeds for variant in VARIANTS]
+        lines = [
+            PlannedJob(variant.name, variant.type, seed, "blocked" if session.inputs.missing else "train")
+            for seed in seeds
+            for variant in VARIANTS
+        ]
         if plan:
             lines = [replace(line, method=self.names[line.id or ""]) for line in lines_of_plan(plan, state)]
         return announce(session, lines, partial(count_model_parameters, session.recipe, self.methods, session.types))

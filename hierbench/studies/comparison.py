@@ -24,7 +24,7 @@ from hierbench.leaderboard.table import Shown, Table
 from hierbench.runs.job import Job, JobState
 from hierbench.runs.mlflow_mirror import Mirror, default_uri, page_of_runs
 from hierbench.runs.requests import Budget, Kind
-from hierbench.studies.dry_run import announce, blocked_lines, count_model_parameters, lines_of_plan
+from hierbench.studies.dry_run import announce, count_model_parameters, lines_of_plan, lines_without_data
 from hierbench.studies.study import Study, carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -94,8 +94,10 @@ class Comparison(Study):
 
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job, or per row and seed, and the sizes of the models."""
-        lines = lines_of_plan(plan, state) if plan else blocked_lines(self.methods, session.types, session.num_seeds)
-        trained = list(with_bases(self.methods).values())
+        trained = list(with_bases(self.methods).values())  # bases that are no rows of their own are trained, too
+        lines = lines_of_plan(plan, state)
+        if not plan:
+            lines = lines_without_data(trained, session.types, session.num_seeds, session.inputs.missing)
         return announce(session, lines, partial(count_model_parameters, session.recipe, trained, session.types))
 
     def title(self, session: Session) -> str:

@@ -5,6 +5,7 @@ Shapes: B batch, N examples, K classes, M places in an epoch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -217,12 +218,15 @@ def _finish(
 ) -> None:
     """Write the result of the best epoch, then its environment."""
     best_row, title = progress["history"][progress["best_epoch"] - 1], job.method.cls.title
+    cost: dict[str, float] = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
     if job.spec.split == "val":  # tuning: the test set stays out of sight
         if fabric.is_global_zero:
             run.write_record("metrics.json", {"schema": 1, "title": title} | best_epoch(best_row))
     else:
         model.load_state_dict(progress["best"])
+        began = time.perf_counter()
         scores, targets, levels = predict(fabric, model, _split(fabric, prepared, "test", job), with_levels=True)
+        cost["seconds"] = (time.perf_counter() - began) / max(1, len(targets))  # of a test image
         if fabric.is_global_zero:
             tally = Tally(model.method.hierarchy)
             tally.add(scores, targets)
@@ -230,7 +234,7 @@ def _finish(
     if fabric.is_global_zero:
         run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-        record = environment(fabric.device, prepared, fabric.world_size)
+        record = environment(fabric.device, prepared, fabric.world_size) | {"cost": cost}
         if fabric.device.type == "cuda":
             record["compiled"] = model.compiled_embed is not None
         is_cached = job.spec.model.frozen and not job.spec.model.given_features

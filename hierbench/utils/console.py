@@ -15,6 +15,8 @@ LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 
 def duration(seconds: float) -> str:
     """Return a duration for people, e.g. "5 min"."""
+    if seconds < 1:
+        return "under 1 s"
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
@@ -28,8 +30,8 @@ def say(line: str) -> None:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds one of this package's extras to this environment."""
-    return f"uv sync --inexact --extra {extra}" if "UV" in os.environ else f"pip install 'hierbench[{extra}]'"
+    """Return the command that adds one of this package's extras to this environment, as docs/installation.md has it."""
+    return f"uv sync --inexact --extra {extra}" if "UV" in os.environ else f"pip install '.[{extra}]' in the checkout"
 
 
 def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[[float, int], None]:

@@ -40,6 +40,10 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
+    except OSError as error:
+        if error.filename is not None and Path(error.filename) == temporary:
+            error.filename = str(path)  # the name that the user knows
+        raise
     finally:
         for suffix in ("", *JOURNALS):
             temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from hierbench.leaderboard.board_data import PUBLISHED, BoardData
-from hierbench.leaderboard.columns import PAPER, PAPER_BY_NAME, Column
+from hierbench.leaderboard.columns import COSTS, PAPER, PAPER_BY_NAME, Column
 from hierbench.leaderboard.statistics import Cell as Value
 from hierbench.leaderboard.statistics import CitedRow, Row
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
@@ -261,7 +261,7 @@ def describe_units(board: BoardData) -> str:
     """Return a sentence on the units of the columns that are not the paper's, or ""."""
     titles: dict[str, list[str]] = {}
     for column in board.shown:
-        if column.name not in PAPER_BY_NAME:
+        if column.name not in PAPER_BY_NAME and column.name not in COSTS:
             titles.setdefault(f"in {column.unit}" if column.unit else "between 0 and 1", []).append(column.title)
     parts = [f"{', '.join(titles_of_unit)} {unit}" for unit, titles_of_unit in titles.items()]
     return f"{'; '.join(parts)}." if parts else ""

@@ -119,7 +119,7 @@ def write_recipe(
 
 
 def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -> Expected:
-    """Write the file of a dataset of features, whose sizes alone are read; preparing reads the numbers."""
+    """Write the file of a dataset of features, after reading them once: a value that is not finite is an error."""
     section, folder = {"features": request.features, "tree": request.tree}, request.output.absolute().parent
     draft = replace(request, backbone="features-1")
     recipe = parse_recipe(tomllib.loads(_text(draft, section, Expected(), None)), str(request.output))
@@ -127,6 +127,8 @@ def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -
     source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
+    for piece in source.pieces():
+        piece.load()
     vectors, sizes = source.vectors, dataset_sizes(source.paths, source.labels, None)
     assert vectors is not None
     written = {key: _relative(path, folder) for key, path in section.items()}

@@ -4,6 +4,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from markupsafe import Markup
 
@@ -111,10 +112,16 @@ def about_method(source: str, name: str) -> MethodRecord:
 
 def _strings(cls: ast.ClassDef) -> dict[str, str]:
     """Return the class attributes that are strings, or tuples of strings."""
-    strings = {}
+    strings: dict[str, str] = {}
+    pairs: list[tuple[Any, Any]] = []
     for node in cls.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         value = getattr(node, "value", None)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):  # name, title = "crm", "CRM"
+            pairs += zip(target.elts, value.elts, strict=False)
+        else:
+            pairs.append((target, value))
+    for target, value in pairs:
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
         if isinstance(target, ast.Name) and texts:

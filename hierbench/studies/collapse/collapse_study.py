@@ -97,7 +97,11 @@ class CollapseStudy(Study):
     def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
         """Report a line per job."""
         seeds = range(session.num_seeds)
-        lines = [PlannedJob(frame.method, frame.type, seed, "blocked") for seed in seeds for frame in FRAMES]
+        lines = [
+            PlannedJob(frame.method, frame.type, seed, "blocked" if session.inputs.missing else "train")
+            for seed in seeds
+            for frame in FRAMES
+        ]
         return announce(session, lines_of_plan(plan, state) if plan else lines, self._models, snapshots=self.snapshots)
 
     def _models(self) -> dict[tuple[FeatureType, str], int]:

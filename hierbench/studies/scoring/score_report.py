@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.leaderboard.columns import PAPER, Column
 from hierbench.leaderboard.formats import html, render
-from hierbench.leaderboard.statistics import summarise
+from hierbench.leaderboard.statistics import METRICS, summarise
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.studies.scoring.scores import Result
 from hierbench.utils.errors import unknown_name
@@ -103,6 +103,12 @@ def report_table(report: Report) -> Table:
     )
     absent = [column.heading for column in report.columns if column.name not in {line["metric"] for line in lines}]
     left_out = [f"Left out, for fewer classes than they rank: {', '.join(absent)}."] if absent else []
+    over_images = [line["metric"] for line in lines if line["metric"] not in METRICS]
+    if len(report.results) == 1 and report.resamples and over_images:
+        names = ", ".join(by_name[name].title for name in over_images)
+        left_out.append(
+            f"No interval for {names}: the paper's metrics alone are resampled; seeds give all of them one."
+        )
     return Table(
         title=f"{report.name} on {report.subject}",
         columns=("Metric", "Mean", "Low", "High"),

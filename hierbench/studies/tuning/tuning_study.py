@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from optuna.trial import TrialState
 
 from hierbench.api.method import PostHoc, base_names
-from hierbench.api.registry import HIDDEN, LoadedMethod, method_group
+from hierbench.api.registry import HIDDEN, LoadedMethod
 from hierbench.config.options import Options
-from hierbench.config.sections import METHOD_GROUPS, FeatureType
+from hierbench.config.sections import FeatureType
 from hierbench.config.tuned_values import Tuned, tuned_file, write_tuned
 from hierbench.execution.estimate import estimate
 from hierbench.execution.plan import find_methods, requested_methods, with_bases
@@ -105,9 +105,9 @@ class Tuning(Study):
         notes = [describe(extraction, self.recipe) for extraction in needed.extractions]
         if needed.seconds:
             time = duration(needed.seconds)
-            notes.append(f"At least {time} on this machine ({session.options.device}), less for cached configurations.")
-        if inputs.missing:
-            notes.append(f"Blocked: {inputs.missing}.")
+            notes.append(f"About {time} on this machine ({session.options.device}), less for cached configurations.")
+        if inputs.missing or inputs.needed:
+            notes.append(f"Blocked: {inputs.missing}." if inputs.missing else f"First: {inputs.needed}.")
         columns = ["Method", "Type", "Configurations", "Runs of each", "Values"]
         return Table(f"{session.recipe.title}, the searches", columns, rows, notes=notes)
 
@@ -183,7 +183,7 @@ def _find_searches(
     session: Session, methods: Sequence[LoadedMethod], names: Sequence[str], sampler: str, trials: int | None
 ) -> tuple[list[LoadedMethod], list[tuple[LoadedMethod, FeatureType, Space]]]:
     """Return the methods that have a search space, and the spaces of each by type; TPE gives all as many trials."""
-    # "all" and "paper" leave out methods without anything to tune; a method that is named must have something.
+    # Methods without anything to tune are left out; one that --set names, or all that are named, must have something.
     recipe = session.recipe
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
@@ -197,8 +197,7 @@ def _find_searches(
             hint = f"it re-ranks {' and '.join(base_names(method.cls))}, which can be tuned"
         if HIDDEN.fullmatch(method.name) and method.name not in names:
             continue
-        named = method.name in recipe.tune.grid or method.name in {Path(name).stem for name in names}
-        if named or not any(method.name in method_group(name) for name in names if name in METHOD_GROUPS):
+        if method.name in recipe.tune.grid or len(methods) == 1:
             raise UserError(f"{method.name} has no hyperparameters to tune; {hint}")
         notes.append(f"note: {method.name} has nothing to tune and is left out; {hint}")
     if not spaces:
