@@ -76,10 +76,11 @@ def command(
             shown = Shown(result) if isinstance(result, Table) else result
             if not isinstance(shown, Shown):
                 raise typer.Exit(shown or 0)
-            if shown.table is not None and (values.get("rows") or values.get("sort")):
+            chosen_rows = None if "rows" in own_parameters else values.get("rows")
+            if shown.table is not None and (chosen_rows or values.get("sort")):
                 if values["as_json"]:
                     raise UserError("--sort and --rows are for tables that people read; JSON has all rows")
-                view = choose_rows(shown.table, values["rows"]) if values["rows"] else shown.table
+                view = choose_rows(shown.table, chosen_rows) if chosen_rows else shown.table
                 shown = shown._replace(table=sort_rows(view, values["sort"]) if values["sort"] else view)
             if shown.table is not None and output is None and not values["as_json"] and is_terminal(format_name):
                 show(shown.table)

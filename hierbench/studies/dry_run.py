@@ -96,11 +96,10 @@ def summary(recipe: Recipe, lines: Sequence[PlannedJob], seconds: float | None, 
     if blocked:
         text = f"{jobs}, all blocked: {blocked}"
     else:
-        epochs = f" for {counted(recipe.train.epochs, 'epoch')}" if counts["train"] else ""
-        parts = [f"{counts['train']} to train{epochs}", f"{counts['rescore']} to re-rank", f"{counts['cached']} cached"]
-        text = f"{jobs}, {', '.join(parts)}"
+        parts = [f"{counts['train']} to train", f"{counts['rescore']} to re-rank", f"{counts['cached']} cached"]
+        text = f"{jobs}, {', '.join(parts)}" + f"; {counted(recipe.train.epochs, 'epoch')} each" * (counts["train"] > 0)
     if seconds and (blocked or counts["train"]):
-        text += f"; about {duration(seconds)} on this machine ({device})"
+        text += f"; {about(seconds)} on this machine ({device})"
     return f"{recipe.title}, protocol {recipe.protocol}: {text}"
 
 
@@ -111,7 +110,12 @@ def describe(extraction: Extraction, recipe: Recipe) -> str:
     text += f"{views} in training, {megabytes(extraction.bytes)}, "
     if extraction.cached:
         return f"{text}cached"
-    return f"{text}to extract" + ("" if extraction.seconds is None else f", about {duration(extraction.seconds)}")
+    return f"{text}to extract" + ("" if extraction.seconds is None else f", {about(extraction.seconds)}")
+
+
+def about(seconds: float) -> str:
+    """Return an estimated duration for people."""
+    return f"about {duration(seconds)}".replace("about under", "under")
 
 
 def megabytes(num_bytes: float) -> str:
@@ -161,7 +165,7 @@ def dry_run_table(session: Session, lines: Sequence[PlannedJob], needed: Estimat
         state = ", ".join(f"{num} {STATE_WORDS[name]}" for name, num in counts.items())
         num_trained = sum(job.trains and job.state != "cached" for job in jobs)
         seconds = needed.per_job.get(feature_type, 0.0) * num_trained
-        time = f"about {duration(seconds)}" if seconds else ""
+        time = about(seconds) if seconds else ""
         parameters = Number(models.get((feature_type, method)), ",d")
         rows.append(tables.Line([Text(method), Text(feature_type), Text(state), parameters, Text(time)]))
     size = recipe.model.input_size or recipe.expected.image_size
@@ -198,7 +202,7 @@ def dry_run_table(session: Session, lines: Sequence[PlannedJob], needed: Estimat
             f"Backbone: {backbone}.",
             *([f"{', '.join(again)}: nothing is trained, predictions are re-ranked."] if again else []),
             f"Sum: {counted(len(lines), 'run')}"
-            + (f", about {duration(needed.seconds)} here" if needed.seconds else "")
+            + (f", {about(needed.seconds)} here" if needed.seconds else "")
             + f"; about {megabytes(num_bytes)} on disk for new data, features and predictions; a process maps its data "
             f"from disk, and has at most {memory} of weights, gradients and momentum.",
         ],

@@ -54,7 +54,6 @@ MESSAGES = {  # of ce, crm and flamingo on type I, seeds 0 to 2
     f"collapse {SHAPES} --set methods.hxe.alpha=0.1": "hxe does not take part, only haframe, ce",
     f"collapse {SHAPES} --weights w.pth": "--weights: no file w.pth",
     f"tune {SHAPES} --method ce": "ce has no hyperparameters to tune",
-    f"tune {SHAPES} --methods all,ce": "ce has no hyperparameters to tune",
     f"tune {SHAPES} --method crm": "crm has no hyperparameters to tune; it re-ranks ce",
     f"tune {SHAPES} --methods all --set tune.grid.crm.lr.classifier=[1]": "crm has no hyperparameters to tune",
     f"tune {SHAPES} --method hafram": "did you mean 'haframe'",

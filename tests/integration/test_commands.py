@@ -104,8 +104,13 @@ def test_dry_run(cli, finished, folder):
 def test_dry_run_without_data_downloads_nothing(cli, tmp_path):
     done = cli(tmp_path, "run", "--dataset", "cifar100", "--dry-run", "--json")
     plan = json.loads(done.out)
-    assert "cifar100 is not prepared" in plan["blocked"] and {job["state"] for job in plan["jobs"]} == {"blocked"}
+    assert "cifar100 is not prepared" in plan["needed"] and "blocked" not in plan
+    assert {job["state"] for job in plan["jobs"]} == {"train", "rescore"} and plan["disk_bytes"] > 1e8
     assert not list(tmp_path.iterdir())
+    blocked = cli(tmp_path, "run", "--methods", "ce", "--dataset", "inat19", "--dry-run").ok().out
+    assert "5 blocked" in blocked and "data prepare inat19 --source FILE" in blocked
+    printed = cli(tmp_path, "run", "--methods", "all", "--dataset", "fgvc", "--dry-run").ok().out
+    assert len(printed.splitlines()) < 45 and "| 5 to train" in printed and "\nSum: 145 runs, about " in printed
 
 
 def test_json(cli, finished, folder):

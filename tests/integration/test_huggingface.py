@@ -148,7 +148,7 @@ def test_without_the_package(cli, saved, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.delenv("UV", raising=False)
     done = cli(saved[0], "data", "new", "feathers", "--images", "birds", "--tree", "tree.csv")
-    done.one_line("run: pip install 'hierbench[hf]'")
+    done.one_line("run: pip install '.[hf]' in the checkout")
 
 
 def test_a_file_outside_the_dataset_is_not_read(tmp_path):

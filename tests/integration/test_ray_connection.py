@@ -144,4 +144,4 @@ def test_without_ray(cli, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delenv("UV", raising=False)
     done = cli(tmp_path, "run", "--dataset", "shapes", "--executor", "ray", "--runs", tmp_path / "runs")
-    assert done.one_line("pip install 'hierbench[ray]'")
+    assert done.one_line("pip install '.[ray]' in the checkout")
