@@ -4,10 +4,14 @@
 
 It follows Liang & Davis, "Inducing Neural Collapse to a Fixed Hierarchy-Aware Frame for Reducing Mistake Severity"
 (ICCV 2023): the distances of the classes, the similarities that they are mapped to, a fixed classifier with these
-cosines, its loss, a training beside cross-entropy, and the picture `haframe.svg`. All that it imports is public.
+cosines, its loss, a training beside cross-entropy, and the picture `haframe.svg`, in a temporary folder. All that it
+imports is public.
 
 Shapes: B batch, N examples, K classes, D features.
 """
+
+import tempfile
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -123,8 +127,10 @@ def draw(similarity: np.ndarray, results: dict[str, list[dict[str, float]]]) -> 
     right.set(title="Each seed", xlabel="mistake severity, edges (lower is better)", ylabel="top-1 accuracy, %")
     right.grid(alpha=0.3)
     right.legend()
-    figure.savefig("haframe.svg")
-    print("\nwrote haframe.svg")
+    folder = Path(tempfile.gettempdir(), "hierbench-examples")
+    folder.mkdir(exist_ok=True)
+    figure.savefig(folder / "haframe.svg")
+    print(f"\nwrote haframe.svg in {folder}")
 
 
 def main() -> None:

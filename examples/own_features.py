@@ -3,12 +3,14 @@
     uv run python examples/own_features.py
 
 In place of the vectors of CLIP or any other network, it draws random ones around a taxonomy. It writes `features.npz`,
-`taxonomy.csv` and `birds.toml`, and trains 15 heads into the folder `runs`, within a minute. docs/your-features.md has
-the real thing.
+`taxonomy.csv` and `birds.toml`, and trains 15 heads, within a minute, all in a temporary folder. docs/your-features.md
+has the real thing.
 """
 
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,9 @@ songbirds,crows,magpie
 """
 DIMENSIONS, SIZES = 16, {"train": 60, "val": 20, "test": 100}  # features, and rows per class of each split
 
+folder = Path(tempfile.gettempdir(), "hierbench-examples")
+folder.mkdir(exist_ok=True)
+os.chdir(folder)
 rng = np.random.default_rng(0)
 paths = [line.split(",") for line in TAXONOMY.splitlines()[1:]]
 centres = np.zeros((len(paths), DIMENSIONS))
@@ -51,4 +56,4 @@ board = hierbench.run(["ce", "crm", "haframe"], "./birds.toml", seeds=3, set={"t
 print(board)
 print(board.compare("ce"))  # every row minus cross-entropy of its type, with intervals and p
 board.plot("tradeoff").savefig("tradeoff.svg")
-print("\nwrote tradeoff.svg: accuracy against mistake severity")
+print(f"\nwrote tradeoff.svg in {folder}: accuracy against mistake severity")

@@ -2,9 +2,11 @@
 
     uv run python examples/own_method.py
 
-It trains nine small runs into the folder `runs`, in about a minute; run again, it trains nothing. docs/your-method.md
+It trains nine small runs into a temporary folder, in about a minute; run again, it trains nothing. docs/your-method.md
 goes on.
 """
+
+import tempfile
 
 import torch
 from torch import nn
@@ -43,7 +45,9 @@ class Focal(Method):
         return outputs
 
 
+folder = f"{tempfile.gettempdir()}/hierbench-examples"
 options = {"types": "type-I", "seeds": 3, "set": {"train.epochs": 2}, "mlflow": "off"}
+options |= {"runs": f"{folder}/runs", "data_dir": f"{folder}/data"}
 board = hierbench.run(["ce", "crm", Focal], "shapes", **options)
 print(board)  # the leaderboard, with 95% intervals and the rule for competitive rows
 

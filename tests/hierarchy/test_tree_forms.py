@@ -1,6 +1,7 @@
 """Trees as people have them: each form with the tree that it means, each fault with the way out in its error."""
 
 import json
+import time
 
 import pytest
 
@@ -344,3 +345,27 @@ def test_a_fault_names_the_way_out(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=r".*") as error:
         read_tree(write(tmp_path, name, content))
     assert str(error.value).startswith(f"{name}: ") and message in str(error.value)
+
+
+HOSTILE = {
+    "one endless row.csv": "a,b\n" + "," * 300_000,
+    "many cells.csv": ("," * 250 + "\n") * 20_000,
+    "many rows.txt": "a b\n" * 2_000_000,
+    "deep objects.json": '{"a": ' * 100_000 + "{}" + "}" * 100_000,
+    "deep lists.json": "[" * 100_000 + "]" * 100_000,
+    "deep children.json": '{"name": "a", "children": [' * 400 + '{"name": "b"}' + "]}" * 400,
+    "deep brackets.nwk": "(" * 100_000 + "a" + ")" * 100_000 + ";",
+    "a long path.csv": "class\n" + "a/" * 1_000_000 + "b\n" + "c/d\n",
+    "a chain.csv": "parent,child\n" + "".join(f"{i},{i + 1}\n" for i in range(100_000)),
+    "many columns.json": json.dumps([{f"k{i}": "x" for i in range(1000)}] * 10),
+    "a bomb.parquet": b"PAR1" + b"\0" * 1000 + b"PAR1",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("parents", ["error", "longest"])
+def test_hostile_trees_fail_soon(tmp_path, name, parents):
+    path, began = write(tmp_path, name, HOSTILE[name]), time.process_time()
+    with pytest.raises(ValueError, match=r"."):
+        read_tree(path, TreeOptions(parents=parents))
+    assert time.process_time() - began < 20
