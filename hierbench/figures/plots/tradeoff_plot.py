@@ -72,12 +72,17 @@ def draw(request: FigureRequest) -> style.Drawing:
         "markers: open type-I, filled type-II",
         *(["faint: lacks seeds, not ranked"] if any(row.lacking for row in rows) else []),
     ]
-    text = "\n".join(notes)
-    axes.text(1.03, 0.0, text, transform=axes.transAxes, va="bottom", fontsize=style.SMALL, color=style.GREY)
-    axes.set_xlabel("mistake severity (mean hierarchical distance of the mistakes; smaller is better)")
+    axes.set_xlabel("mistake severity (mean distance of the mistakes; smaller is better)")
     axes.set_ylabel("top-1 accuracy (%; larger is better)")
     names = [f"{style.plain(row.title)}, {row.type}" for row in rows]  # beside the panel, where they cover no marker
     top_down = sorted(range(len(rows)), key=lambda i: -(rows[i].metrics["top1"].mean or 0.0))
-    figure.legend([markers[i] for i in top_down], [names[i] for i in top_down], loc="outside right upper")
+    legend = figure.legend(
+        [markers[i] for i in top_down],
+        [names[i] for i in top_down],
+        loc="outside right upper",
+        title="\n".join(notes),
+        alignment="left",
+    )
+    legend.get_title().set(fontsize=style.SMALL, color=style.GREY)
     absent = [row for row in board.rows if row.n and row not in rows]
     return style.Drawing(figure, remarks_on(board, absent, "no mistakes, so no severity"))
