@@ -5,13 +5,11 @@ import runpy
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import find_column
-from hierbench.leaderboard.group_sequential import LEVEL, conclusion, crossing_probability, look_at, make_design
 from hierbench.leaderboard.paired import difference, holm
 from hierbench.leaderboard.power_analysis import (
     Effect,
@@ -83,40 +81,12 @@ def test_the_plan_of_the_statistics(values):
     ) in flat(STATISTICS)
 
 
-def test_levels_of_looks_at_seeds():
-    first, *_ = tables(SEEDS)
-    assert len(first) == 6
-    for label, nominal, bonferroni in first[2:]:
-        start, most = map(int, re.findall(r"\d+", label))
-        assert f"{make_design(start, most).nominal:.4f}" == nominal
-        assert f"{LEVEL / (most - start + 1):.4f}" == bonferroni
-    assert f"in {100 * crossing_probability(5, 20, 0.05):.1f}% of cases" in flat(SEEDS)
-
-
 def test_power_and_costs_of_seeds():
-    """The exact power of a fixed number; the design is simulated in test_group_sequential.py."""
+    """The exact power of a fixed number."""
     page, half, large = flat(SEEDS), plan(Effect(0.5, (1.0,))), plan(Effect(2.0, (1.0,)))
     assert f"{100 * half.reached:.1f}% with {half.seeds} seeds for a difference of half a standard" in page
     fewer = f"4 seeds give {100 * float(compute_power(large.effect, 4)):.1f}%"
     assert f"for two standard deviations, {fewer} and {large.seeds} seeds {100 * large.reached:.1f}%" in page
-    costs = tables(SEEDS)[2][2:]
-    assert [(row[1], row[3]) for row in costs] == [("41%", "16.9"), ("95%", "10.4"), ("100%", "5.8")]
-    for size, _, fixed, _ in costs:
-        assert f"{100 * float(compute_power(Effect(float(size), (1.0,)), 20)):.0f}%" == fixed
-
-
-def test_the_example_of_seeds():
-    gaps = np.array([float(cell) for cell in tables(SEEDS)[1][2][1:]])
-    design = make_design(3, 10)
-    names, lines, looks = ("a:type-I", "b:type-I"), [], []
-    for n in (3, 4):
-        looks.append(look := look_at(gaps[:n], design.nominal))
-        below = "below" if look.p < design.nominal else "not below"
-        gap = f"mistake_severity {look.mean:+.4g} +/- {look.ci:.2g}, p {look.p:.2g}"
-        lines.append(f"look at {n} seeds: {gap}, {below} {design.nominal:.2g}")
-    assert "\n".join(lines) in SEEDS and looks[1].p < design.nominal
-    sentence = conclusion(design, looks, names, "mistake_severity").split(" are ")[1].partition(" for looks")[0]
-    assert f'"{sentence.replace(" in mistake_severity", "")}"' in flat(SEEDS)
 
 
 @pytest.fixture(scope="module")
