@@ -361,3 +361,22 @@ def test_bins_are_closed_at_their_upper_end():
     probabilities = torch.tensor([[1.0, 0.0], [0.2, 0.8], [1 / 15, 14 / 15], [0.0, 1.0]], dtype=torch.float64)
     counts = calibration.bin_counts(torch.tensor([0, 0, 0, 0]), probabilities, torch.tensor([0, 1, 0, 1]))
     assert counts[:, : calibration.BINS].argmax(dim=1).tolist() == [14, 2, 0, 0]
+
+
+def test_a_list_of_metrics_is_a_collection(cifar100):
+    from copy import deepcopy
+
+    from torchmetrics import MetricCollection
+
+    from hierbench.metrics.classes import HierarchicalMetric
+
+    names = ("top1", "hierdist@5", "ece")
+    collection = MetricCollection([HierarchicalMetric(cifar100, name) for name in names])
+    scores, targets = torch.randn(40, 100, generator=torch.Generator().manual_seed(0)), torch.arange(40)
+    collection.update(scores, targets)
+    probabilities = MetricCollection([HierarchicalMetric(cifar100, "ece")])
+    probabilities.update(scores.double().softmax(dim=1), targets)
+    values = collection.compute()
+    assert list(values) == sorted(names, key=list(values).index) and set(values) == set(names)
+    assert float(values["ece"]) == pytest.approx(float(probabilities.compute()["ece"]), abs=1e-9)
+    assert deepcopy(collection).compute() == values == pickle.loads(pickle.dumps(collection)).compute()

@@ -212,6 +212,8 @@ def test_a_method_is_read_and_never_run():
     assert (about.title, about.types, about.base) == ("HAFrame", "type-II", "")
     name, _, default, bounds, _ = about.hyperparameters[0]
     assert (name, default, bounds) == ("alpha", "0.4", "≥ 0.0, ≤ 1.0")
+    paired = 'class A(Method):\n    name, title = "a", "A method"\n    source = "B et al."\n'
+    assert (about_method(paired, "a").title, about_method(paired, "a").source) == ("A method", "B et al.")
     assert about_method((ROOT / "methods/hie.py").read_text(), "hie").base == "ce, _coarse_ce"
     for source in ("raise SystemExit(1)", "class X:\n    name = 'x'\n    title = exit()", "\0", "(" * 5000, "def"):
         assert about_method(source, "x").source == ""
