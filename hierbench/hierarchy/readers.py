@@ -4,10 +4,8 @@ Also the trees that the project ships.
 """
 
 import csv
-import gc
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -25,6 +23,7 @@ from hierbench.hierarchy.node_paths import (
 )
 from hierbench.hierarchy.tree_forms import branches_from_file, branches_from_object, branches_from_text
 from hierbench.utils.errors import UserError
+from hierbench.utils.processes import without_collection
 from hierbench.utils.text import one_line
 
 Paths = dict[str, NodePath]  # {class: (coarsest, ..., class)}, in target order
@@ -55,7 +54,7 @@ def read_tree(source: Any, options: TreeOptions = DEFAULT_OPTIONS, header: bool 
     is_file = isinstance(source, str | Path)
     name = Path(source).name if is_file else f"{type(source).__name__}"
     try:
-        with _without_collection():
+        with without_collection():
             if is_file:
                 branches = branches_from_file(Path(source), options, header)
             else:
@@ -65,18 +64,6 @@ def read_tree(source: Any, options: TreeOptions = DEFAULT_OPTIONS, header: bool 
         raise ValueError(f"{name}: {error}") from None
     except RecursionError:
         raise ValueError(f"{name}: it is nested too deeply") from None
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Pause the collection of circular garbage: there is none, and it takes 40% of the time of a large tree."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:

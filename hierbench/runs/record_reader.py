@@ -5,12 +5,11 @@ exception: any file in it may be missing, damaged or made up. Nothing is compute
 PyTorch is not needed: `hierbench.sharing.verification.inspection` does that for received folders.
 """
 
-import gc
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from hierbench.runs.requests import LARGEST, oldest_first, read_requests
 from hierbench.runs.state import State
 from hierbench.runs.store import RUN_ID, run_names
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
+from hierbench.utils.processes import without_collection
 
 LARGEST_SEED = 100_000  # runs of a table have a thousand at most, those of tuning come after
 LONGEST_TITLE = 100  # characters
@@ -50,7 +50,7 @@ def read_records(
         received: read predictions, too, to compare their digest; of own runs, their size tells.
     """
     if ids is None:
-        with _without_collection():
+        with without_collection():
             paths = [root / name for name in run_names(root)]
             record_by_name = {path.name: _read(path, dataset, received=received) for path in paths}
     else:
@@ -68,18 +68,6 @@ def read_records(
     requests = read_requests(root, notes, limit=LARGEST if received else LARGEST_TEXT)
     order = oldest_first(records, requests, {name: record.started for name, record in records.items()})
     return Records(root, {name: records[name] for name in order}, requests=requests, notes=tuple(notes))
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Keep Python from looking for cycles in all records again and again: of 5,000, a fourth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def read_record(folder: Path, *, received: bool = False) -> Record:
