@@ -307,9 +307,9 @@ def read_users_tree(tree: str, options: TreeOptions = DEFAULT_OPTIONS) -> TreeRe
         reading = read_tree(tree, options)
         Hierarchy.from_paths(reading.paths)
     except OSError as error:
-        raise UserError(f"the tree {tree} cannot be read ({error.strerror or error})") from None
-    except ValueError as error:
-        raise UserError(f"the tree {Path(tree).parent}/{error}") from None
+        raise UserError(f"the tree {Path(tree).name} cannot be read ({error.strerror or error})") from None
+    except ValueError as error:  # it begins with the file's name
+        raise UserError(f"the tree {error}") from None
     return reading
 
 
