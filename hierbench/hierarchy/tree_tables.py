@@ -61,9 +61,16 @@ def read_rows(
         None,
         [(row + [""] * width)[:width] for _, row in rows],
         [f"line {number}" for number, _ in rows],
-        f"table of {width} columns, separator {SEPARATORS.get(separator, repr(separator))}",
+        describe_table(width, separator),
     )
     return split_header(table, options, header)
+
+
+def describe_table(width: int, separator: str) -> str:
+    """Return the form of a table in words."""
+    if width == 1:
+        return "table of one column"
+    return f"table of {width} columns, separator {SEPARATORS.get(separator, repr(separator))}"
 
 
 def _separator(lines: Sequence[str], suffix: str) -> str:
@@ -76,8 +83,7 @@ def _separator(lines: Sequence[str], suffix: str) -> str:
             if several and len({line.count(first) for line in lines}) > 1:
                 shown = " or ".join(SEPARATORS[sep] for sep in (first, several[0]))
                 raise ValueError(f"its separator may be {shown}: give --separator")
-            some = [sep for sep in SEPARATORS if any(sep in line for line in lines)]
-            return first if first in some or not some else some[0]
+            return max([first, *SEPARATORS], key=lambda sep: sum(sep in line for line in lines))  # of equals the first
     if everywhere == ["\t", "|"]:  # NCBI writes both
         return "|"
     if len(everywhere) > 1:
