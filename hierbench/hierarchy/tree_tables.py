@@ -37,6 +37,9 @@ def read_rows(
     Raises:
         ValueError: it is empty or too large, or its separator is unclear.
     """
+    if re.match(r"sep=.(\r?\n)", text):  # Excel's line that names the separator
+        options = replace(options, separator=text[4])
+        text = "\n" + text.split("\n", 1)[1]
     lines = [line for line in text.splitlines() if line.strip() and (suffix == ".csv" or line.lstrip()[0] != "#")]
     if not lines:
         raise ValueError("the file is empty")
@@ -392,10 +395,11 @@ def _refuse_levels(table: TreeTable, pairs: Sequence[tuple[str, str]], rows: Seq
     """Raise a ValueError for edges with several roots, of which none is said to be one: they may be paths as well."""
     nodes = {child for above, child in pairs if above}
     roots = {above for above, _ in pairs if above} - nodes
-    says_roots = any(not cell or cell in ROOTS for row in rows for cell in row)
-    is_self_rooted = any(first == second for first, second in rows)
+    own_parents = {first for first, second in rows if first == second}
+    unclear = own_parents | ({"0"} if table.header else set())  # a first class of levels numbered from 0 as well
+    says_roots = any(not cell or (cell in ROOTS and cell not in unclear) for row in rows for cell in row)
     unique = any(len(set(table.column(side))) == len(rows) for side in (0, 1))
-    if unique and not says_roots and (len(roots) > 1 or is_self_rooted):
+    if unique and not says_roots and (len(roots) > 1 or unclear):
         raise ValueError("it can be read in two ways, as edges (--form edges) or as paths (--form paths)")
 
 

@@ -73,6 +73,7 @@ PATHS = "kingdom,class,species\nanimal,bird,owl\nanimal,bird,wren\nanimal,,dog\n
 READ = [
     ("commas.csv", PATHS, {}, TREE),
     ("semicolons.csv", PATHS.replace(",", ";"), {}, TREE),
+    ("excel.csv", "sep=;\r\n" + PATHS.replace(",", ";").replace("\n", "\r\n"), {}, TREE),
     ("pipes.txt", PATHS.replace(",", "|"), {}, TREE),
     ("tabs.tsv", PATHS.replace(",", "\t"), {}, TREE),
     ("tabs.txt", PATHS.replace(",", "\t"), {}, TREE),
@@ -305,6 +306,8 @@ FAULTS = [
         "as edges (--form edges) or as paths (--form paths)",
     ),
     ("levels.csv", "1,1\n1,2\n2,3\n2,4\n3,5\n", "as edges (--form edges) or as paths (--form paths)"),
+    ("from0.csv", "coarse,fine\n0,0\n0,1\n1,2\n1,10\n", "as edges (--form edges) or as paths (--form paths)"),
+    ("bare0.csv", "0,0\n0,1\n1,2\n1,10\n", "as edges (--form edges) or as paths (--form paths)"),
     (
         "dag.csv",
         "parent,child\nr,a\nr,b\na,x\nb,x\na,y\nb,z\n",
