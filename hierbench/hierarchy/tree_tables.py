@@ -26,7 +26,8 @@ SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 PATH_SEPARATORS = (" > ", " -> ", " / ", " :: ", "->", "::", ">", "/", "\\", "|", ";")
 ROOTS = frozenset(("-1", "0"))  # parents that are no node, where no node has this name
 PARENT = re.compile(r"parent.*|hypernym|broader|isa|source|up")
-CHILD = re.compile(r"child.*|node|hyponym|target|concept|synset|term|taxon|wnid|.*id|key|.*code|name|label|class")
+LOWER_END = re.compile(r"child.*|node|hyponym|target")
+CHILD = re.compile(rf"{LOWER_END.pattern}|concept|synset|term|taxon|wnid|.*id|key|.*code|name|label|class")
 
 
 def read_rows(
@@ -179,7 +180,7 @@ def branches_from_table(table: TreeTable, options: TreeOptions) -> Branches:
     if options.columns:
         selected = table.select(options.choices)
         dropped = [title for title in titles if title not in options.columns.replace("+", ",").split(",")]
-        left_out = (f"left out: {', '.join(dropped)}",) if dropped and table.header else ()
+        left_out: tuple[str, ...] = (f"left out: {', '.join(dropped)}",) if dropped and table.header else ()
     else:
         selected, left_out = table, ()
     if options.form != "paths":
@@ -187,11 +188,24 @@ def branches_from_table(table: TreeTable, options: TreeOptions) -> Branches:
             roles = _id_roles(selected, options)
             if roles is not None:
                 return _branches_of_ids(selected, roles, options, left_out)
+        if not options.columns and selected.width > 2:
+            selected, left_out = _two_ends(selected)
         if options.form == "edges" or (options.form is None and selected.width == 2):
             direction = _edge_direction(selected, options)
             if direction is not None:
                 return branches_from_pairs(selected, direction, options, left_out)
     return _branches_of_paths(selected, options, left_out)
+
+
+def _two_ends(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
+    """Return the two columns whose titles say that they are edges, as source,target,weight, and what is left out."""
+    words = [table.word(i) for i in range(table.width)]
+    ends = [[i for i, word in enumerate(words) if name.fullmatch(word)] for name in (PARENT, LOWER_END)]
+    if any(len(found) != 1 for found in ends):
+        return table, ()
+    kept = [found[0] for found in ends]
+    others = ", ".join(table.title(i) for i in range(table.width) if i not in kept)
+    return table.select([str(i + 1) for i in kept]), (f"left out: {others}",)
 
 
 def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[str, ...]) -> Branches:

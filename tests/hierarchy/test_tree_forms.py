@@ -105,6 +105,7 @@ READ = [
         {"columns": "family,genus+epithet"},
         {"g alba": ("A", "g alba"), "k alba": ("B", "k alba"), "h nigra": ("B", "h nigra")},
     ),
+    ("weights.csv", "source,target,weight\nlife,a,1\nlife,b,1\na,x,2\na,y,2\nb,z,1\n", {}, GROUPED),
     ("counts.csv", "group,name,n\na,x,3\na,y,5\nb,z,7\n", {}, GROUPED),
     ("ids.csv", "id,group,name\n7,a,x\n3,a,y\n9,b,z\n", {}, GROUPED),
     ("photos.csv", "file,group,name\n1.jpg,a,x\n2.jpg,a,y\n3.jpg,b,z\n4.jpg,a,x\n", {}, GROUPED),
