@@ -73,7 +73,7 @@ def test_help_shows_every_description_whole(cli, tmp_path):
 
 
 TABLES = [
-    *"run ablate leaderboard compare overview power separate score verify reproduce collapse tune runs env".split(),
+    *"run ablate leaderboard compare overview power score verify reproduce collapse tune runs env".split(),
     "methods list",
     "data list",
 ]
