@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.config.tree_options import TreeOptions
-from hierbench.hierarchy.node_paths import DEEPEST, Branches, NodePath, paths_from_edges
+from hierbench.hierarchy.node_paths import DEEPEST, WHOLE_NUMBER, Branches, NodePath, paths_from_edges
 from hierbench.hierarchy.tree_columns import TreeTable
 from hierbench.hierarchy.tree_tables import (
     MOST_CELLS,
@@ -192,6 +192,8 @@ def _branches_of_mapping(source: Mapping[str, Any], options: TreeOptions, before
     if _children_key(source):
         return _branches_of_objects([source], options, before)
     values = list(source.values())
+    if (records := _records_of_mapping(source)) is not None:
+        return branches_from_table(_table_of_records(records, f"{before}records by key"), options)
     if all(not isinstance(value, list | tuple | Mapping) for value in values):
         return _branches_of_pairs_in_mapping(
             {_text(key): _text(value) for key, value in source.items()}, options, before
@@ -201,6 +203,19 @@ def _branches_of_mapping(source: Mapping[str, Any], options: TreeOptions, before
     paths = list[NodePath]()
     _walk_mapping(source, (), paths)
     return _from_occurrences(paths, options, f"{before}nested objects", "names as keys", ())
+
+
+def _records_of_mapping(source: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the records of {key: record}, or of pandas' {column: {row: cell}}; else None."""
+    values = list(source.values())
+    if len(values) < 2 or not all(isinstance(value, Mapping) and value for value in values):
+        return None
+    keys = list(values[0])
+    if any(list(value) != keys or not any(isinstance(cell, str) for cell in value.values()) for value in values):
+        return None
+    if all(map(WHOLE_NUMBER.fullmatch, map(str, keys))):  # pandas numbers the rows
+        return [dict(zip(source, cells, strict=True)) for cells in zip(*(v.values() for v in values), strict=True)]
+    return values
 
 
 def _branches_of_pairs_in_mapping(pairs: dict[str, str], options: TreeOptions, before: str) -> Branches:
@@ -228,6 +243,12 @@ def _branches_of_lists(lists: dict[str, list[str]], options: TreeOptions, before
         if ends or starts:
             paths = [tuple(filter(None, names if ends else reversed(names))) for names in lists.values()]
             return Branches(paths, "paths", source, f"paths, {'coarsest' if ends else 'finest'} first")
+        lengths = set(map(len, lists.values()))
+        if options.form is None and len(lists) > 1 and len(lengths) == 1 and max(lengths) > len(lists):
+            rows = list(map(list, zip(*lists.values(), strict=True)))  # more rows than a class has levels
+            return branches_from_table(
+                TreeTable(tuple(lists), _checked_rows(rows), _places(len(rows)), f"{before}columns"), options
+            )
         width = 1 + max(map(len, lists.values()))
         rows = [[*names, key, *[""] * (width - 1 - len(names))] for key, names in lists.items()]
         return branches_from_table(TreeTable(None, _checked_rows(rows), _places(len(rows)), source), options)
