@@ -56,8 +56,10 @@ def read_rows(
         row = [cell.strip() for cell in cells]
         if len(row) > DEEPEST:
             raise ValueError(f"line {number} has more than {DEEPEST} columns")
-        if any(row):
+        if any(cell.strip(":-") for cell in row):  # Markdown has a line of dashes below its header
             rows.append((number, row))
+    if not rows:
+        raise ValueError("it has no cells")
     width = max(len(row) for _, row in rows)
     if all(len(row) < width or not row[-1] for _, row in rows) and width > 1:  # a separator ends each line
         width -= 1

@@ -118,6 +118,7 @@ READ = [
         {},
         GROUPED,
     ),
+    ("table.md", "| group | name |\n|:---|---|\n| a | x |\n| a | y |\n| b | z |\n", {}, GROUPED),
     ("weights.csv", "source,target,weight\nlife,a,1\nlife,b,1\na,x,2\na,y,2\nb,z,1\n", {}, GROUPED),
     ("counts.csv", "group,name,n\na,x,3\na,y,5\nb,z,7\n", {}, GROUPED),
     ("ids.csv", "id,group,name\n7,a,x\n3,a,y\n9,b,z\n", {}, GROUPED),
