@@ -34,7 +34,7 @@ from hierbench.data.user.listing import (
     list_images,
 )
 from hierbench.data.user.photographs import GoneError, Listing, Photograph
-from hierbench.data.user.vectors import class_names, read_vectors, vectors_source
+from hierbench.data.user.vectors import class_names, has_class_names, read_vectors, vectors_source
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.class_names import NumberOrder
 from hierbench.hierarchy.label_tree import Hierarchy
@@ -229,7 +229,9 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
     name = recipe.data.dataset
     state, recorded = source_state(recipe), prepared.meta.get("source")
     classes = [path[-1] for path in prepared.meta["paths"]]
-    if not recipe.model.given_features and in_order_of_numbers(classes) != classes:
+    features = recipe.source.features if recipe.source else ""
+    is_moved = in_order_of_numbers(classes) != classes and bool(state["content"])
+    if is_moved and not (features and has_class_names(Path(features))):
         announce(f"{name}: its classes are whole numbers, which are in their order now (1, 2, 10); preparing it again")
         return None
     if state == recorded:

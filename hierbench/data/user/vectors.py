@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,11 @@ def read_vectors(place: Path) -> Arrays:
         if name not in arrays and not name.endswith("?"):
             raise UserError(f"{place} has no array {name!r}; it has {', '.join(map(repr, arrays)) or 'none'}")
     return arrays
+
+
+def has_class_names(place: Path) -> bool:
+    """Whether features that exist hold an array `classes`, in whose order their labels count."""
+    return (place / "classes.npy").exists() if place.is_dir() else "classes.npy" in ZipFile(place).namelist()
 
 
 def class_names(arrays: Arrays, tree: list[str], place: Path) -> list[str]:
