@@ -1,5 +1,7 @@
 """Features of the user's own: formats, preparation, and mistakes in one line."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data import feature_split
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepared import find, verify
+from hierbench.data.user.user_dataset import if_current
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
@@ -109,3 +112,21 @@ def test_rows_are_gathered_from_the_mapped_file_and_given_back(arrays, tmp_path,
 
 def test_a_file_that_is_not_mapped_is_not_given_back():
     release(np.arange(3))
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+@pytest.mark.parametrize("has_classes", [False, True])
+def test_old_features_of_numbered_classes_are_prepared_again(arrays, tmp_path, kind, has_classes):
+    """Classes were in the order of texts, 0, 10, 2; an array `classes` keeps its own order."""
+    numbers = np.array(["0", "1", "2", "3", "10", "11"])
+    tree = "".join(f"{'ab'[int(n) % 2]},{n}\n" for n in numbers)
+    (tmp_path / "made/taxonomy.csv").write_text(f"group,class\n{tree}")
+    order = np.sort(numbers)
+    arrays.pop("classes", None)
+    prepared = prepare_features(tmp_path, arrays | ({"classes": order} if has_classes else {}), kind)
+    paths = sorted(prepared.meta["paths"], key=lambda path: path[-1])
+    old, lines = replace(prepared, meta=prepared.meta | {"paths": paths}), []
+    recipe = load_recipe(str(tmp_path / "birds.toml"))
+    assert if_current(recipe, prepared, lines.append) is prepared and not lines
+    assert (if_current(recipe, old, lines.append) is old) is has_classes
+    assert has_classes or "preparing it again" in lines[0]
