@@ -3,11 +3,14 @@
 import json
 import time
 
+import numpy as np
 import pytest
 
 from hierbench import Hierarchy
+from hierbench.config.recipe import load_recipe
 from hierbench.config.tree_options import TreeOptions
-from hierbench.hierarchy.readers import read_tree
+from hierbench.data.user.user_dataset import open_source
+from hierbench.hierarchy.readers import canonical_text, read_tree
 
 # animal > {bird > {owl, wren}, dog}, plant > fern
 TREE = {
@@ -302,6 +305,34 @@ def test_a_form_is_the_tree_that_it_means(tmp_path, name, content, options, path
     assert list(reading.paths.items()) == list(paths.items()), reading.about
     assert 3 <= len(reading.about) <= 5
     assert Hierarchy.read(path, **options).digest() == Hierarchy.from_paths(paths).digest()
+
+
+def test_a_form_is_the_same_tree_at_every_door(cli, tmp_path):
+    """`data tree`, `score` and `data new` mean what the form means."""
+    rng = np.random.default_rng(0)
+    for number, (name, content, chosen, paths) in enumerate(READ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, name, content)
+        write(folder, "meant.csv", canonical_text(paths))
+        options = [word for key, value in chosen.items() for word in (f"--{key}", value)]
+        cli(folder, "data", "tree", name, *options, "--output", "read.csv").ok()
+        assert (folder / "read.csv").read_text() == canonical_text(paths), name
+
+        classes = np.array(list(paths))
+        targets = rng.permutation(np.repeat(classes, 3))
+        scores = rng.normal(size=(len(targets), len(classes)))
+        np.savez(folder / "scores.npz", scores=scores, names=classes, targets=targets)
+        metrics = []
+        for tree, more in (("meant.csv", []), (name, options)):
+            done = cli(folder, "score", "scores.npz", "--tree", tree, *more, "--resamples", "0", "--json").ok()
+            metrics.append(json.loads(done.out)["metrics"])
+        assert metrics[0] == metrics[1], name
+
+        splits = {split: scores.astype(np.float32) for split in ("train", "val", "test")}
+        np.savez(folder / "features.npz", **splits, **{f"{split}_labels": targets for split in splits})
+        cli(folder, "data", "new", "mine", "--features", "features.npz", "--tree", name, *options).ok()
+        assert list(open_source(load_recipe(str(folder / "mine.toml"))).paths.items()) == list(paths.items()), name
 
 
 FAULTS = [
