@@ -68,6 +68,8 @@ def tree(
     from hierbench.hierarchy.readers import canonical_text, shipped_names
 
     is_shipped = file in shipped_names() and not Path(file).exists()
+    if not is_shipped and not Path(file).exists():
+        raise UserError(f"no file {file}, and no tree of this name; known: {', '.join(shipped_names())}")
     reading = read_users_tree(file if is_shipped else str(Path(file).absolute()), options)
     picture = None if draw is None else Path(draw or f"{Path(file).stem}.svg")
     if picture is not None:

@@ -81,7 +81,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             if recipe.data.dataset in NEEDS_SOURCE and not options.source:
                 missing.append(f"{variant} {state} in {options.data_dir}; run: {command}")
             else:
-                needed.append(f"{variant} {state} in {options.data_dir}: the run does it, as you can; run: {command}")
+                needed.append(f"{variant} {state} in {options.data_dir}, which the run does first; or run: {command}")
         if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
             can_load = model.weights != "file"
             problem = f"{weights_title(model)} are not here; " + "the run downloads them, or " * can_load

@@ -94,7 +94,8 @@ def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:
         nodes = number_nodes(ordered.values())
     if alike := similar_names({part for path in ordered.values() for part in path}):
         notes.append(f"{alike[0]!r} and {alike[1]!r} differ only in case or blanks")
-    return TreeReading(ordered, branches.form, _describe(name, branches, ordered, nodes, notes), nodes)
+    heading = (f"{name}: {branches.source}", branches.layout)
+    return TreeReading(ordered, branches.form, describe_tree(heading, ordered, nodes, notes), nodes)
 
 
 def _choose_paths(branches: Branches, options: TreeOptions) -> Paths:
@@ -125,7 +126,8 @@ def show_path(path: NodePath) -> str:
     return " > ".join(one_line(part, MAX_SHOWN) for part in path[:MAX_SHOWN])
 
 
-def _describe(name: str, branches: Branches, paths: Paths, nodes: PathNodes, notes: Sequence[str]) -> tuple[str, ...]:
+def describe_tree(heading: Sequence[str], paths: Paths, nodes: PathNodes, notes: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return in lines what was understood: after the heading the sizes, the first path, and notes."""
     height = max(map(len, nodes.chains))
     sizes = [
         len({chain[level] if level < len(chain) else chain[-1] for chain in nodes.chains}) for level in range(height)
@@ -133,8 +135,7 @@ def _describe(name: str, branches: Branches, paths: Paths, nodes: PathNodes, not
     shown = ", ".join(f"{size:,}" for size in sizes[:MAX_SHOWN]) + ", ..." * (height > MAX_SHOWN)
     flat = "; flat: no node is above the classes" if height == 1 else ""
     lines = [
-        f"{name}: {branches.source}",
-        branches.layout,
+        *heading,
         f"{len(paths):,} classes, height {height}, nodes per level {shown}{flat}",
         f"first path: {show_path(next(iter(paths.values())))}",
         "; ".join(notes),

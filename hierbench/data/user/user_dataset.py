@@ -39,7 +39,7 @@ from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.class_names import NumberOrder
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.node_paths import in_order_of_numbers, number_nodes
-from hierbench.hierarchy.readers import TreeReading, read_tree, shipped_names
+from hierbench.hierarchy.readers import TreeReading, describe_tree, read_tree, shipped_names
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_bytes, read_text
 from hierbench.utils.text import counted
@@ -299,10 +299,8 @@ def read_users_tree(tree: str, options: TreeOptions = DEFAULT_OPTIONS) -> TreeRe
         if tree not in shipped_names():
             raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench")
         paths = shipped_paths(tree)
-        sizes = ", ".join(f"{num:,}" for num in Hierarchy.from_paths(paths).level_sizes)
-        return TreeReading(
-            paths, "paths", (f"tree {tree}, which comes with hierbench: {sizes} nodes per level",), number_nodes(())
-        )
+        heading, nodes = [f"{tree}: a tree that comes with hierbench"], number_nodes(paths.values())
+        return TreeReading(paths, "paths", describe_tree(heading, paths, nodes), nodes)
     if not Path(tree).exists():
         raise GoneError(f"no tree {tree}")
     try:
