@@ -20,6 +20,7 @@ from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES, WHOLE_NUMBER, 
 from hierbench.hierarchy.readers import read_tree, shipped_names, shipped_paths
 from hierbench.utils.console import say
 from hierbench.utils.errors import unknown_name
+from hierbench.utils.processes import without_collection
 
 Distance = Literal["height", "depth"]
 IntArray = NDArray[np.int64]
@@ -211,6 +212,7 @@ class Hierarchy:
         return cls.from_paths(shipped_paths(name), distance)
 
     @classmethod
+    @without_collection()
     def _from_chains(
         cls, classes: Sequence[str], chains: Sequence[list[Any]], names: Mapping[Any, NodeName], distance: Distance
     ) -> Self:

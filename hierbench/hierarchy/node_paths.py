@@ -13,6 +13,7 @@ from hierbench.utils.text import counted
 
 MOST_CLASSES = 1 << 15  # the distance matrix takes 2 bytes per pair of classes; ImageNet-21K has 21,841 classes
 DEEPEST = 256  # levels; WordNet has 20
+MOST_CELLS = 1 << 22  # of a table, or nodes on all paths
 SHOWN = 3  # examples in an error
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 
@@ -42,6 +43,14 @@ class Branches:
     places: Sequence[str] = ()
     join: str = ""
     may_repeat: bool = False
+
+
+def check_size(num_cells: int, depth: int = 0) -> None:
+    """Raise a ValueError for a table or a tree that is too large or too deep."""
+    if num_cells > MOST_CELLS:
+        raise ValueError(f"it has more than {MOST_CELLS:,} cells")
+    if depth > DEEPEST:
+        raise ValueError(f"it has more than {DEEPEST} levels or columns")
 
 
 class PathNodes(NamedTuple):

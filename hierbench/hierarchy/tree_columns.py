@@ -5,15 +5,14 @@ What the names of columns say comes first, what their cells say next; where both
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, NodePath
-from hierbench.utils.errors import nearest
+from hierbench.hierarchy.tree_table import TreeTable
 
-MISSING = frozenset(("", "NA", "N/A", "<NA>", "nan", "NaN", "None", "NULL", "null", "-"))  # cells without a node
 FILE = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|wav|mp3|txt|json)", re.IGNORECASE)
 FLOAT = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
 RANKS = {  # of taxonomy, coarsest first
@@ -52,94 +51,14 @@ OTHERS = re.compile(  # names that are never ranks, and what they are
     r"url|link|href|rank|taxonrank|status|taxonomicstatus)|(?P<file>file|filename|image|imagefile|imagepath|imagedirname|"
     r"imageurl|thumbnail|photo)"
 )
+PARENT = re.compile(r"parent.*|hypernym|broader|isa|source|up")
 IDS = re.compile(r"unnamed\d*|index|idx|.*id|id.*|.*key|code|tsn|number")
-
-
-@dataclass(frozen=True)
-class TreeTable:
-    """A table of text: its header, or None; its rows, of one width; where each is; and what it was read from."""
-
-    header: tuple[str, ...] | None
-    rows: list[list[str]]
-    places: Sequence[str]
-    source: str
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-        return len(self.rows[0])
-
-    @cached_property
-    def columns(self) -> list[tuple[str, ...]]:
-        """The cells of each column."""
-        return list(zip(*self.rows, strict=True))
-
-    def column(self, index: int) -> tuple[str, ...]:
-        """Return the cells of a column."""
-        return self.columns[index]
-
-    def with_blanks(self) -> "TreeTable":
-        """Return the table with "" for all cells that mean no node."""
-        missing = {cell for cell in set().union(*self.columns) if cell and is_missing(cell)}
-        if not missing:
-            return self
-        return replace(self, rows=[["" if cell in missing else cell for cell in row] for row in self.rows])
-
-    def title(self, index: int) -> str:
-        """Return a column's name in the header, or its number from 1."""
-        return (self.header[index] if self.header else "") or str(index + 1)
-
-    def word(self, index: int) -> str:
-        """Return a column's name, its lower-case letters and digits alone; "" without a header."""
-        return plain_word(self.header[index]) if self.header else ""
-
-    def option(self, columns: Sequence[int]) -> str:
-        """Return the option that chooses columns."""
-        return f"--columns {','.join(map(self.title, columns))}"
-
-    def select(self, choices: Sequence[str]) -> "TreeTable":
-        """Return the columns of these names or numbers; "genus+epithet" joins two.
-
-        Raises:
-            ValueError: there is no such column.
-        """
-        picks = [[self._index(part.strip()) for part in choice.split("+")] for choice in choices]
-        rows = [[" ".join(row[i] for i in pick if row[i]) for pick in picks] for row in self.rows]
-        header = tuple("+".join(map(self.title, pick)) for pick in picks)
-        return replace(self, header=header, rows=rows)
-
-    def distinct(self, columns: Sequence[int]) -> "TreeTable":
-        """Return the first row of those that are equal in these columns."""
-        first: dict[tuple[str, ...], int] = {}
-        for row, cells in enumerate(self.rows):
-            first.setdefault(tuple(cells[i] for i in columns), row)
-        kept = list(first.values())
-        return replace(self, rows=[self.rows[row] for row in kept], places=[self.places[row] for row in kept])
-
-    def _index(self, name: str) -> int:
-        titles = [self.title(i) for i in range(self.width)]
-        if name in titles:
-            return titles.index(name)
-        if name.isdecimal() and 1 <= int(name) <= self.width:
-            return int(name) - 1
-        hint = f"did you mean {near!r}? " if (near := nearest(name, titles)) else ""
-        raise ValueError(f"it has no column {name!r}; {hint}columns: {', '.join(titles[:30])}")
 
 
 def is_known_word(word: str) -> bool:
     """Whether a word names a column of trees, as far as it is known here."""
     patterns = (IDS, OTHERS, COUNTS, LEVEL)
     return word in RANKS or word in GROUPS or word in NAMES or any(pattern.fullmatch(word) for pattern in patterns)
-
-
-def plain_word(name: str) -> str:
-    """Return the letters and digits of a name, in lower case."""
-    return "".join(char for char in name.casefold() if char.isalnum())
-
-
-def is_missing(cell: str) -> bool:
-    """Whether a cell means no node; so does "g__", an empty genus as GTDB and QIIME write it."""
-    return cell in MISSING or (cell[1:] == "__" and cell[0].islower())
 
 
 class LeftOut(NamedTuple):
@@ -183,11 +102,11 @@ def rank_columns(table: TreeTable) -> tuple[Order, list[LeftOut], str]:
     if (named := _order_by_names(table, columns)) is not None:
         left_out += [LeftOut(i, "no rank") for i in columns if i not in named.columns]
         return named, sorted(left_out), ""
-    numbers = [i for i in columns if is_numeric(table.column(i))]
+    numbers = [i for i in columns if table.is_numeric(i)]
     if numbers and len(numbers) < len(columns):
         without = [i for i in columns if i not in numbers]
         # Else a number names the class, or, before it, its group.
-        if any(_is_unique(table.column(i)) for i in without) and columns != [*numbers, *without][:2]:
+        if any(table.is_unique(i) for i in without) and columns != [*numbers, *without][:2]:
             raise ValueError(_two_readings(table, columns, without, f"is {table.title(numbers[0])!r} a rank?"))
     order, fit_nowhere, note = _order_by_cells(table, columns)
     return order, sorted(left_out + fit_nowhere), note
@@ -203,24 +122,24 @@ def _possible_ranks(table: TreeTable) -> tuple[list[int], list[LeftOut]]:
 
     columns = list(range(table.width))
     for i in list(columns):
-        cells, word = table.column(i), table.word(i)
-        if not any(cells):
+        word = table.word(i)
+        if not any(table.values[i]):
             leave(i, "empty")
-        elif len(columns) > 1 and all(map(FILE.fullmatch, cells)):
+        elif len(columns) > 1 and all(map(FILE.fullmatch, table.values[i])):
             leave(i, "file names")
         elif len(columns) < 2:
             continue
-        elif any(FLOAT.fullmatch(cell) for cell in cells) and all(is_number(cell) for cell in cells if cell):
+        elif all(map(is_number, table.values[i])) and any(map(FLOAT.fullmatch, table.values[i])):
             leave(i, "numbers")
-        elif is_numeric(cells) and table.header and COUNTS.fullmatch(word):
+        elif table.is_numeric(i) and table.header and COUNTS.fullmatch(word):
             leave(i, "numbers")
         elif (other := OTHERS.fullmatch(word)) and len(columns) > 2:
             leave(i, str(other.lastgroup).replace("_", " "))
-    texts = [i for i in columns if not is_numeric(table.column(i))]
-    has_name = any(_is_unique(table.column(i)) for i in texts)
+    texts = [i for i in columns if not table.is_numeric(i)]
+    has_name = any(table.is_unique(i) for i in texts)
     for i in [i for i in columns if i not in texts]:
         is_index = bool(table.header) and (not table.word(i) or IDS.fullmatch(table.word(i)) is not None)
-        if len(texts) and _is_unique(table.column(i)) and (has_name or (is_index and len(texts) > 1)):
+        if len(texts) and table.is_unique(i) and (has_name or (is_index and len(texts) > 1)):
             leave(i, "unique numbers")
         elif any(_is_chain(table, (i, j), 2) for j in texts):
             leave(i, "numbers of another column")
@@ -234,10 +153,10 @@ def _order_by_names(table: TreeTable, columns: Sequence[int]) -> Order | None:
     if len(ranked) > 1:
         chosen = ranked
         names = [i for name in NAMES for i in columns if words[i] == name and i not in ranked]
-        name = next((i for i in names if _is_unique(table.column(i))), None)
+        name = next((i for i in names if table.is_unique(i)), None)
         if name is not None and words[ranked[-1]] in EPITHETS:  # which alone is no name
             chosen = [*ranked[:-1], name]
-        elif name is not None and not _is_unique(table.column(ranked[-1])):
+        elif name is not None and not table.is_unique(ranked[-1]):
             chosen = [*ranked, name]
         order = order_rows(table, chosen)
         num_certain = sum(words[i] not in AMBIGUOUS for i in ranked)
@@ -267,7 +186,7 @@ def _order_by_cells(table: TreeTable, columns: list[int]) -> tuple[Order, list[L
     """Return columns in the order in which their names nest, those that fit nowhere, and a note."""
     if len(columns) == 1:
         return order_rows(table, columns), [], ""
-    by_size = sorted(columns, key=lambda i: len(set(table.column(i))))
+    by_size = sorted(columns, key=lambda i: len(table.values[i]))
     if _is_chain(table, by_size):
         moved = by_size not in (columns, columns[::-1])
         return order_rows(table, by_size), [], "columns put in the order in which they nest" if moved else ""
@@ -277,7 +196,7 @@ def _order_by_cells(table: TreeTable, columns: list[int]) -> tuple[Order, list[L
     if named is not None:
         valid = [named]
     if not valid:
-        if any(_is_unique(table.column(i)) for i in columns):
+        if any(table.is_unique(i) for i in columns):
             return _order_around_class(table, by_size)
         return (forward if forward.num_crossings <= backward.num_crossings else backward), [], ""
     if len(valid) == 2 and len(set(forward.paths)) < len(forward.paths):
@@ -313,7 +232,7 @@ def _is_chain(table: TreeTable, columns: Sequence[int], ways: int = 1) -> bool:
     """Whether each column determines the one before it; not the other way round, or, with two ways, also that."""
     for coarse, fine in pairwise(columns):
         num = len(set(zip(table.column(coarse), table.column(fine), strict=True)))
-        if num != len(set(table.column(fine))) or (num == len(set(table.column(coarse)))) != (ways == 2):
+        if num != len(table.values[fine]) or (num == len(table.values[coarse])) != (ways == 2):
             return False
     return True
 
@@ -321,7 +240,7 @@ def _is_chain(table: TreeTable, columns: Sequence[int], ways: int = 1) -> bool:
 def order_rows(table: TreeTable, columns: Sequence[int]) -> Order:
     """Return the paths of all rows along columns, without missing ranks."""
     paths = list(zip(*(table.column(i) for i in columns), strict=True))
-    if any("" in table.column(i) for i in columns):
+    if any("" in table.values[i] for i in columns):
         paths = [tuple(filter(None, path)) for path in paths]
     if (row := next((row for row, path in enumerate(paths) if not path), None)) is not None:
         raise ValueError(f"{table.places[row]} has no name in {', '.join(map(table.title, columns))}")
@@ -347,15 +266,6 @@ def _two_readings(table: TreeTable, first: Sequence[int], second: Sequence[int],
     return f"it can be read in two ways, {reading(first)} or {reading(second)}: {question}"
 
 
-def is_numeric(cells: Sequence[str]) -> bool:
-    """Whether all cells that are not missing are whole numbers."""
-    return all(WHOLE_NUMBER.fullmatch(cell) for cell in cells if cell)
-
-
 def is_number(cell: str) -> bool:
     """Whether a cell is a number, or missing."""
     return not cell or WHOLE_NUMBER.fullmatch(cell) is not None or FLOAT.fullmatch(cell) is not None
-
-
-def _is_unique(cells: Sequence[str]) -> bool:
-    return len(set(cells)) == len(cells) and "" not in cells

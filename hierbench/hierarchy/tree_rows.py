@@ -1,174 +1,18 @@
-"""Tables of a tree: text to rows and columns, and rows that are paths, edges, or ids with their parents' ids."""
+"""Rows of a table that are paths, edges, or ids with their parents' ids."""
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hierbench.config.tree_options import TreeOptions
-from hierbench.hierarchy.node_paths import DEEPEST, WHOLE_NUMBER, Branches, paths_from_edges
-from hierbench.hierarchy.tree_columns import (
-    NAMES,
-    OTHERS,
-    LeftOut,
-    TreeTable,
-    is_known_word,
-    is_numeric,
-    join_advice,
-    order_rows,
-    plain_word,
-    rank_columns,
-)
+from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
+from hierbench.hierarchy.tree_columns import NAMES, OTHERS, PARENT, LeftOut, join_advice, order_rows, rank_columns
+from hierbench.hierarchy.tree_table import TreeTable
+from hierbench.hierarchy.tree_text import PATH_SEPARATORS
 
-MOST_CELLS = 1 << 22
-SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
-PATH_SEPARATORS = (" > ", " -> ", " / ", " :: ", "->", "::", ">", "/", "\\", "|", ";")
 ROOTS = frozenset(("-1", "0"))  # parents that are no node, where no node has this name
-PARENT = re.compile(r"parent.*|hypernym|broader|isa|source|up")
 LOWER_END = re.compile(r"child.*|node|hyponym|target")
 CHILD = re.compile(rf"{LOWER_END.pattern}|concept|synset|term|taxon|wnid|.*id|key|.*code|name|label|class")
-
-
-def read_rows(
-    text: str, options: TreeOptions, suffix: str, header: bool | None = None
-) -> TreeTable | list[tuple[str, str]]:
-    """Return the table that a text holds, or its `parent child` lines as pairs.
-
-    Raises:
-        ValueError: it is empty or too large, or its separator is unclear.
-    """
-    if re.match(r"sep=.(\r?\n)", text):  # Excel's line that names the separator
-        options = replace(options, separator=text[4])
-        text = "\n" + text.split("\n", 1)[1]
-    lines = [line for line in text.splitlines() if line.strip() and (suffix == ".csv" or line.lstrip()[0] != "#")]
-    if not lines:
-        raise ValueError("the file is empty")
-    if text.count("\n") > MOST_CELLS // 4 or sum(map(text.count, SEPARATORS)) > MOST_CELLS:
-        raise ValueError(f"it has more than {MOST_CELLS:,} cells")
-    separator = options.separator.replace("\\t", "\t").replace("tab", "\t") or _separator(lines, suffix)
-    if separator == " ":
-        return _pairs(text)
-    if len(separator) != 1:
-        raise ValueError(f"--separator must be one character, got {separator!r}")
-    rows = list[tuple[int, list[str]]]()
-    for number, cells in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=separator), 1):
-        row = [cell.strip() for cell in cells]
-        if len(row) > DEEPEST:
-            raise ValueError(f"line {number} has more than {DEEPEST} columns")
-        if any(cell.strip(":-") for cell in row):  # Markdown has a line of dashes below its header
-            rows.append((number, row))
-    if not rows:
-        raise ValueError("it has no cells")
-    width = max(len(row) for _, row in rows)
-    if all(len(row) < width or not row[-1] for _, row in rows) and width > 1:  # a separator ends each line
-        width -= 1
-    table = TreeTable(
-        None,
-        [(row + [""] * width)[:width] for _, row in rows],
-        [f"line {number}" for number, _ in rows],
-        describe_table(width, separator),
-    )
-    return split_header(table, options, header)
-
-
-def describe_table(width: int, separator: str) -> str:
-    """Return the form of a table in words."""
-    if width == 1:
-        return "table of one column"
-    return f"table of {width} columns, separator {SEPARATORS.get(separator, repr(separator))}"
-
-
-def _separator(lines: Sequence[str], suffix: str) -> str:
-    """Return the separator of the columns; a blank for lines of two words, as `parent child`."""
-    everywhere = [sep for sep in SEPARATORS if all(sep in line for line in lines)]
-    if suffix in (".csv", ".tsv"):
-        first = "\t" if suffix == ".tsv" else ","
-        if first in everywhere or not everywhere:
-            several = [sep for sep in everywhere if sep != first and len({line.count(sep) for line in lines}) == 1]
-            if several and len({line.count(first) for line in lines}) > 1:
-                shown = " or ".join(SEPARATORS[sep] for sep in (first, several[0]))
-                raise ValueError(f"its separator may be {shown}: give --separator")
-            return max([first, *SEPARATORS], key=lambda sep: sum(sep in line for line in lines))  # of equals the first
-    if everywhere == ["\t", "|"]:  # NCBI writes both
-        return "|"
-    if len(everywhere) > 1:
-        steady = [sep for sep in everywhere if len({line.count(sep) for line in lines}) == 1]
-        if len(steady) != 1:
-            shown = " or ".join(map(SEPARATORS.__getitem__, everywhere))
-            raise ValueError(f"its separator may be {shown}: give --separator")
-        return steady[0]
-    if everywhere:
-        return everywhere[0]
-    has_paths = any(2 * sum(sep in line for line in lines) > len(lines) for sep in PATH_SEPARATORS)
-    if suffix not in (".csv", ".tsv") and not (has_paths and not _are_linked(lines)):
-        return " "
-    return "\x1f"  # which text does not have: one column
-
-
-def _are_linked(lines: Sequence[str]) -> bool:
-    """Whether lines are pairs of words, one of which is first in a line and second in another."""
-    pairs = [line.split() for line in lines]
-    if any(len(pair) != 2 for pair in pairs):
-        return False
-    first, second = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
-    return not first.isdisjoint(second) or len(first) == 1 or len(second) == 1
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    pairs = []
-    for number, line in enumerate(text.splitlines(), 1):
-        fields = line.split()
-        if not fields or fields[0].startswith("#"):
-            continue
-        if len(fields) != 2:
-            raise ValueError(
-                f"line {number} is not 'parent child': {line.strip()!r}; put a tab or a comma between names of "
-                "several words"
-            )
-        pairs.append((fields[0], fields[1]))
-    return pairs
-
-
-def split_header(table: TreeTable, options: TreeOptions, is_header: bool | None = None) -> TreeTable:
-    """Return a table whose first row is its header if it looks like one, or if `options` or the caller say so."""
-    first, *others = table.rows
-    if is_header is None and options.columns:
-        names = {part.strip() for choice in options.choices for part in choice.split("+")}
-        is_header = not all(name.isdecimal() for name in names) or names <= set(first)
-    if is_header is None:
-        is_header = _is_header(first, others, table.width)
-    if not is_header:
-        return table
-    if not others:
-        raise ValueError("the file has no path below the header")
-    names_seen = dict[str, int]()
-    titles = list[str]()
-    for name in first:
-        names_seen[name] = names_seen.get(name, 0) + 1
-        titles.append(name if names_seen[name] == 1 else f"{name}.{names_seen[name]}")
-    return TreeTable(tuple(titles), others, table.places[1:], f"{table.source}, header")
-
-
-def _is_header(first: Sequence[str], others: Sequence[Sequence[str]], width: int) -> bool:
-    """Whether the first row names columns: it has words for ranks, or no cell that is also in its column below."""
-    if not others:
-        return False
-    numbers = [str(i) for i in range(width)]
-    if list(first) in (numbers, ["", *numbers[:-1]]):
-        return not all(map(WHOLE_NUMBER.fullmatch, others[0]))  # as pandas writes columns without names
-    below = [{row[i] for row in others} for i in range(width)]
-    if width == 2:
-        below = [below[0] | below[1]] * 2
-    if any(cell and cell in column for cell, column in zip(first, below, strict=True)):
-        return False
-    if any(separator in cell for cell in first for separator in PATH_SEPARATORS):
-        return False
-    if any(is_known_word(word) or PARENT.fullmatch(word) for word in map(plain_word, first)):
-        return True
-    if width == 1:
-        return any(separator in others[0][0] for separator in PATH_SEPARATORS)
-    return not any(map(WHOLE_NUMBER.fullmatch, first))
 
 
 def branches_from_table(table: TreeTable, options: TreeOptions) -> Branches:
@@ -255,8 +99,7 @@ def _split_paths(table: TreeTable) -> tuple[TreeTable, str]:
                     is_ending = not name or name in (*parts[:1], *parts[-1:]) or WHOLE_NUMBER.fullmatch(name)
                     rows.append(parts if is_ending else [*parts, name])
                 width = max(1, *map(len, rows))
-                if width * len(rows) > MOST_CELLS:
-                    raise ValueError(f"it has more than {MOST_CELLS:,} cells")
+                check_size(width * len(rows), width)
                 padded = [row + [""] * (width - len(row)) for row in rows]
                 return TreeTable(None, padded, table.places, table.source), separator
     return table, ""
@@ -265,8 +108,8 @@ def _split_paths(table: TreeTable) -> tuple[TreeTable, str]:
 def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | None] | None:
     """Return the columns of ids, of their parents' ids, and of names or None; None where there are none."""
     width = table.width
-    columns = [i for i in range(width) if any(table.column(i))]
-    values = {i: {cell for cell in table.column(i) if cell} for i in columns}
+    values = [cells - {""} for cells in table.values]
+    columns = [i for i in range(width) if values[i]]
     unique = [i for i in columns if len(values[i]) == len(table.rows)]
     named_parents = [i for i in columns if PARENT.fullmatch(table.word(i))] if table.header else []
     pairs = [
@@ -298,7 +141,7 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
     others = [
         i
         for i in rest
-        if not is_numeric(table.column(i))
+        if not table.is_numeric(i)
         and 5 * len(values[i]) > 4 * len(table.rows)  # most names differ
         and not OTHERS.fullmatch(table.word(i) or "x")
     ]
@@ -308,7 +151,7 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
     return node, above, next(iter([*names, *others]), None)
 
 
-def _looks_like_ids(table: TreeTable, pair: tuple[int, int], values: dict[int, set[str]]) -> bool:
+def _looks_like_ids(table: TreeTable, pair: tuple[int, int], values: Sequence[frozenset[str]]) -> bool:
     """Whether a column without a name holds the parents of another: in it a root has none, or no path is possible.
 
     Raises:
@@ -320,12 +163,12 @@ def _looks_like_ids(table: TreeTable, pair: tuple[int, int], values: dict[int, s
     if has_root:
         return True
     is_rooted = any(parent == child for child, parent in cells)
-    if not is_rooted or not is_numeric(table.column(above)):
+    if not is_rooted or not table.is_numeric(above):
         return False
     others = [i for i in range(table.width) if i not in pair]
-    if all(is_numeric(table.column(i)) for i in others):
+    if all(table.is_numeric(i) for i in others):
         return False
-    if not any(len(values.get(i, ())) == len(table.rows) for i in others):  # no column of names
+    if not any(len(values[i]) == len(table.rows) for i in others):  # no column of names
         return True
     raise ValueError(
         f"it can be read in two ways, as nodes with their parents' numbers (--form ids) or as paths (--form paths): "
@@ -393,7 +236,7 @@ def _edge_direction(table: TreeTable, options: TreeOptions) -> tuple[int, int] |
     down, up = _num_defects(rows), _num_defects([(child, above) for above, child in rows])
     if options.columns and options.form == "edges":
         return 0, 1
-    is_path = len(set(right)) == len(right) and len(set(table.column(1))) == len(rows)
+    is_path = len(set(right)) == len(right) and len(table.values[1]) == len(rows)
     if down == up and options.form != "edges" and is_path:
         return None
     if down == up:
@@ -414,7 +257,7 @@ def _refuse_levels(table: TreeTable, pairs: Sequence[tuple[str, str]], rows: Seq
     own_parents = {first for first, second in rows if first == second}
     unclear = own_parents | ({"0"} if table.header else set())  # a first class of levels numbered from 0 as well
     says_roots = any(not cell or (cell in ROOTS and cell not in unclear) for row in rows for cell in row)
-    unique = any(len(set(table.column(side))) == len(rows) for side in (0, 1))
+    unique = any(len(table.values[side]) == len(rows) for side in (0, 1))
     if unique and not says_roots and (len(roots) > 1 or unclear):
         raise ValueError("it can be read in two ways, as edges (--form edges) or as paths (--form paths)")
 
