@@ -18,6 +18,7 @@ OF_ONE_RUN = (
     "threads",
     "commit",
     "changed",
+    "method_code",
 )  # besides the versions and the machine
 
 

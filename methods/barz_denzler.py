@@ -79,8 +79,8 @@ class BarzDenzler(Method):
     def loss(self, outputs: Outputs, targets: Tensor) -> dict[str, Tensor]:
         """Return the cosine loss, and the weighted cross-entropies that are asked for, for targets [B]."""
         embedding, logits = outputs
-        own = self.classes[targets].to(embedding)
-        terms = {"cosine": 1.0 - F.cosine_similarity(embedding, own, dim=1).mean()}
+        class_embeddings = self.classes[targets].to(embedding)
+        terms = {"cosine": 1.0 - F.cosine_similarity(embedding, class_embeddings, dim=1).mean()}
         if logits is not None:
             terms["cross_entropy"] = self.params.head_weight * F.cross_entropy(logits, targets)
         if self.params.embedding_weight > 0:

@@ -28,25 +28,26 @@ class CRM(PostHoc):
     def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:
         super().__init__(hierarchy, params)
         parent = np.full(hierarchy.num_classes, -1)  # [K], the lowest inner node above each class; -1 is the root
-        own = np.full(hierarchy.num_classes, hierarchy.height)  # [K], distance of two classes whose parent is that node
+        # [K], distance of two classes whose parent is that node
+        sibling_distances = np.full(hierarchy.num_classes, hierarchy.height)
         for level, (nodes, distances) in enumerate(
             zip(hierarchy.level_targets.T, hierarchy.node_distances, strict=True)
         ):
             inner = distances[nodes] > 0
             parent = np.where(inner, level * hierarchy.num_classes + nodes, parent)
-            own = np.where(inner, distances[nodes], own)
+            sibling_distances = np.where(inner, distances[nodes], sibling_distances)
         _, some_child, parent = np.unique(parent, return_index=True, return_inverse=True)
         between = hierarchy.distances[np.ix_(some_child, some_child)].copy()
-        np.fill_diagonal(between, own[some_child])
+        np.fill_diagonal(between, sibling_distances[some_child])
         self.parent = torch.from_numpy(parent)  # [K]
         self.is_parent = torch.nn.functional.one_hot(self.parent).double()  # [K, P]
         self.between = torch.from_numpy(between).double()  # [P, P], D
-        self.own = torch.from_numpy(own).double()  # [K], D_uu of the class's parent u
+        self.sibling_distances = torch.from_numpy(sibling_distances).double()  # [K], D_uu of the class's parent u
 
     def rescore(self, probabilities: Tensor) -> Tensor:
         """Return minus the expected distance [N, K] under probabilities [N, K], in their precision, on their device."""
         self.parent = self.parent.to(probabilities.device)  # kept there for the next chunk; the numbers stay exact
         self.is_parent, self.between = self.is_parent.to(probabilities), self.between.to(probabilities)
-        self.own = self.own.to(probabilities)
+        self.sibling_distances = self.sibling_distances.to(probabilities)
         costs = (probabilities @ self.is_parent) @ self.between  # [N, P]
-        return (probabilities * self.own).sub_(costs.index_select(1, self.parent))
+        return (probabilities * self.sibling_distances).sub_(costs.index_select(1, self.parent))

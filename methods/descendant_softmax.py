@@ -57,11 +57,11 @@ class DescendantSoftmax(Method):
         sums = self.nodes.subtree_log_sums(outputs)
         path = self.nodes.paths[targets]
         weights = self.weights[path] * self.nodes.on_path[targets]
-        own = outputs.gather(1, path)
+        path_outputs = outputs.gather(1, path)
         if self.params.form == "root":
             root = self.weights[0] * (sums[:, 0] - outputs[:, 0])
-            return {"descendant": ((weights * (sums[:, :1] - own)).sum(dim=1) + root).mean()}
-        margins = self._cousins(sums, path) - own
+            return {"descendant": ((weights * (sums[:, :1] - path_outputs)).sum(dim=1) + root).mean()}
+        margins = self._cousins(sums, path) - path_outputs
         return {"descendant": -(weights * F.logsigmoid(-margins)).sum(dim=1).mean()}
 
     def _cousins(self, sums: Tensor, path: Tensor) -> Tensor:

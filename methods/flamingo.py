@@ -41,9 +41,9 @@ class Flamingo(Method):
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """Return each level's logits [B, K_l], coarsest first, for features [B, D]."""
-        own = features.split(self.split, dim=1)
-        finer = [features.detach()[:, sum(self.split[: level + 1]) :] for level in range(len(own))]
-        return [head(torch.cat(parts, dim=1)) for head, *parts in zip(self.heads, own, finer, strict=True)]
+        slices = features.split(self.split, dim=1)
+        finer = [features.detach()[:, sum(self.split[: level + 1]) :] for level in range(len(slices))]
+        return [head(torch.cat(parts, dim=1)) for head, *parts in zip(self.heads, slices, finer, strict=True)]
 
     def loss(self, outputs: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
         """Return one cross-entropy per level for targets [B]."""

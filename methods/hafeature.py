@@ -45,7 +45,8 @@ def dissimilarity_losses(log_probs: Tensor, coarse_targets: Tensor, order: Tenso
     Returns:
         [L - 1].
     """
-    log_probs, coarse_targets = log_probs[order], coarse_targets[order]
+    log_probs = log_probs[order]
+    coarse_targets = coarse_targets[order]
     probs = log_probs.exp()
     log_mean = (0.5 * (probs[1:] + probs[:-1])).clamp(M_FLOOR, 1.0).log()
     divergences = torch.stack([probs[:-1] * (log_probs[:-1] - log_mean), probs[1:] * (log_probs[1:] - log_mean)])
@@ -89,8 +90,8 @@ class HAFeature(Method):
     def _dissimilar_levels(self) -> Tensor:
         """Return [L - 1] float32: 1 for the levels with the dissimilarity term."""
         num_coarse_levels = self.hierarchy.num_levels - 1
-        asked = self.params.dissimilarity_levels
-        levels = range(1, num_coarse_levels + 1) if asked == "all" else asked
+        chosen_levels = self.params.dissimilarity_levels
+        levels = range(1, num_coarse_levels + 1) if chosen_levels == "all" else chosen_levels
         if not set(levels) <= set(range(1, num_coarse_levels + 1)):
             raise ValueError(f"dissimilarity_levels must lie in 1 to {num_coarse_levels}, got {list(levels)}")
         return torch.tensor([float(level in levels) for level in range(1, num_coarse_levels + 1)])

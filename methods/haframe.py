@@ -196,7 +196,8 @@ class HAFrame(Method):
         seed = int(torch.randint(2**62, ()))  # from the global generator, which the run has seeded
         dtype = torch.get_default_dtype()
         precision = np.float64 if dtype == torch.float64 else np.float32
-        gamma, height = self.params.gamma, hierarchy.height
+        gamma = self.params.gamma
+        height = hierarchy.height
         frame, s_min = _frame(hierarchy.distances, gamma, self.params.s_min, seed, height, precision)
         self.register_buffer("frame", torch.from_numpy(frame).to(dtype))
         cosines = _similarity(np.arange(height + 1), -gamma / height, s_min)

@@ -48,13 +48,13 @@ class HierarchicalEnsemble(PostHoc):
         """Return [N, K] for the probabilities [N, K] of the cross-entropy model and of the coarse network."""
         parent = self.parent = self.parent.to(fine.device)  # kept there for the next chunk
         children = self.children = self.children.to(fine.device)
-        own = F.pad(coarse if self.params.parents == "network" else fine, (0, 1))
-        of_parent = torch.zeros_like(fine[:, : len(children)])
+        summands = F.pad(coarse if self.params.parents == "network" else fine, (0, 1))
+        parent_probabilities = torch.zeros_like(fine[:, : len(children)])
         for column in children.unbind(1):
-            of_parent += own.index_select(1, column)
+            parent_probabilities += summands.index_select(1, column)
         if self.params.parents == "mean":
-            of_parent = of_parent / self.num_children.to(of_parent)
-        products: Tensor = fine * of_parent.index_select(1, parent)
+            parent_probabilities = parent_probabilities / self.num_children.to(parent_probabilities)
+        products: Tensor = fine * parent_probabilities.index_select(1, parent)
         if self.params.parents == "mean":
             return products
         return products / products.sum(dim=1, keepdim=True).clamp_min(torch.finfo(products.dtype).tiny)

@@ -79,18 +79,19 @@ class HierCOS(Method):
         sizes = outputs.abs()
         path = self.nodes.paths[targets] - 1  # [B, L]
         on_path = self.nodes.on_path[targets]
-        own = sizes.gather(1, path)
-        wanted = self.shares[targets]
-        entropy = torch.special.entr(wanted).sum(dim=1).to(sizes)
-        divergences = sizes.logsumexp(dim=1) - (wanted.to(sizes) * own).sum(dim=1) - entropy
+        path_sizes = sizes.gather(1, path)
+        shares = self.shares[targets]
+        entropy = torch.special.entr(shares).sum(dim=1).to(sizes)
+        divergences = sizes.logsumexp(dim=1) - (shares.to(sizes) * path_sizes).sum(dim=1) - entropy
         terms = {"kl": divergences.mean()}
 
         level = (self.nodes.depth[1:] - 1).expand_as(sizes)
-        zeros = torch.zeros_like(own)
+        zeros = torch.zeros_like(path_sizes)
         sums = zeros.scatter_add(1, level, sizes)  # [B, L], as all below
         lengths = zeros.scatter_add(1, level, sizes.square()).clamp_min(FLOOR).sqrt()
-        distances = 1.0 + (sums - 2.0 * own) / lengths  # the target's entry is at most 1
-        present, absent = on_path.to(sizes), (~on_path).to(sizes)
+        distances = 1.0 + (sums - 2.0 * path_sizes) / lengths  # the target's entry is at most 1
+        present = on_path.to(sizes)
+        absent = (~on_path).to(sizes)
         means = (distances * present).sum(dim=0) / present.sum(dim=0).clamp_min(1.0)
         missing = (sums * absent).sum(dim=0) / absent.sum(dim=0).clamp_min(1.0)
         return terms | {"levels": self.params.alpha * (means + missing).sum()}

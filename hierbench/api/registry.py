@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from hierbench.api.code import digest_of_code as digest_of_code
+from hierbench.api.code import identity_code
 from hierbench.api.method import AnyMethod, Method, Parameters, PostHoc
 from hierbench.config.completion import GROUP, method_folder
 from hierbench.config.completion import method_names as method_names
@@ -36,13 +37,23 @@ class LoadedMethod:
 
     reference: str  # a name or path by which any process can find it
     cls: AnyMethod
-    code: str  # digest of its file, see `digest_of_code`
+    digest: str  # of the code in its file, see `digest_of_code`
     source: Path | None = None  # its file; None for the project's own methods
 
     @property
     def name(self) -> str:
         """The name on the command line."""
         return self.cls.name
+
+    @property
+    def code(self) -> str:
+        """What the id of a run has as its code: the digest of a user's file; see `identity_code` for our own."""
+        return identity_code(self.name, self.cls.version) if self.source is None else self.digest
+
+    def is_method_of(self, spec: Spec) -> bool:
+        """Whether a run is of this method, in this version, and of a user's file with this code."""
+        method = spec.method
+        return (method.name, method.version, method.code) == (self.name, self.cls.version, self.code)
 
     @property
     def trains(self) -> bool:
@@ -228,6 +239,6 @@ class InstalledMethods:
         return self._found[name]
 
     def that_ran(self, spec: Spec) -> LoadedMethod | None:
-        """Return the installed method if its code is that of a run."""
+        """Return the installed method if it is that of a run."""
         method = self.installed(spec.method.name)
-        return method if method is not None and method.code == spec.method.code else None
+        return method if method is not None and method.is_method_of(spec) else None

@@ -114,7 +114,7 @@ def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repe
         "tree": spec.dataset.hierarchy,
         "distance": spec.dataset.distance,
         "weights": spec.weights,
-        "code": {spec.method.name: spec.method.code for spec in recorded.specs.values()},
+        "code": recorded.codes,
         "notes": [*recorded.notes, *kept],
         "again": [{"seed": seed, **vars(repetition)} for seed, repetition in compared.items()],
         **({} if command else {"spec": spec.content()}),

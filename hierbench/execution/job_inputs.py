@@ -34,7 +34,7 @@ def open_weights(job: Job, setting: Setting) -> Path | None:
 
 def open_data(job: Job, setting: Setting) -> Prepared:
     """Return the job's dataset, after comparing data and method with the plan's."""
-    if job.method.code != job.spec.method.code:
+    if not job.method.is_method_of(job.spec):
         raise UserError(f"the file of {job.method.name} has changed since the plan; run the command again")
     dataset = data.find_for_spec(job.spec.dataset, setting.data_dir)
     if dataset is None or dataset.digest != job.spec.dataset.digest:

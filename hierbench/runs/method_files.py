@@ -22,18 +22,27 @@ def is_code(content: bytes, digest: str) -> bool:
         return False
 
 
-def kept_source(name: str, code: str, run: Record, folders: Sequence[Path]) -> tuple[Path, bytes] | None:
-    """Return the file of a method that is the code that ran, kept with a run or published with records; None without.
+def source_name(run: Record) -> str:
+    """Return the name of the published file of a run's method: content-addressed, so that all tables share it."""
+    return f"{run.job.method.name}-{run.method_digest[:12]}.py"
+
+
+def source_folders(records: Path) -> list[Path]:
+    """Return where the sources of published runs are: in one folder for all tables, or with the records of one."""
+    return [folder for folder in (records.parent / FOLDER, records / FOLDER) if not folder.is_symlink()]
+
+
+def kept_source(run: Record, folders: Sequence[Path] = ()) -> tuple[Path, bytes] | None:
+    """Return the file of a run's method that is the code that ran, kept with it or published; None without.
 
     Args:
-        name: of the method.
-        code: digest of its code.
-        run: one of its runs.
-        folders: of records.
+        run: of the method.
+        folders: of published sources.
     """
-    file = f"{name}-{code[:12]}.py"
+    file = source_name(run)
+    code = run.method_digest
     if re.fullmatch(PYTHON, file):
-        for path in (run.folder / f"{name}.py", *(folder / FOLDER / file for folder in folders)):
+        for path in (run.folder / f"{run.job.method.name}.py", *(folder / file for folder in folders)):
             try:
                 content = b"" if path.parent.is_symlink() else read_bytes(path, LARGEST)
             except OSError:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.api.code import identity_code
 from hierbench.config.scored_spec import Scored
 from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.hierarchy.label_tree import IntArray
@@ -88,6 +89,13 @@ class Record:
         """Its spec, where there must be one: a row's run."""
         assert self.spec is not None, self.folder
         return self.spec
+
+    @property
+    def method_digest(self) -> str:
+        """The digest of the code of its method: that of its spec; of ours, which a version names, that recorded."""
+        method = self.job.method
+        is_ours = method.code == identity_code(method.name, method.version)
+        return str(self.environment.get("method_code", method.code)) if is_ours else method.code
 
     @property
     def content(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class RecordedRow:
         metrics: that are shown.
         runs: {seed: finished run}.
         specs: {id: spec} of these and of all that they re-rank.
+        codes: {method: digest of its code as it ran}.
         options: of `hierbench run`; None where no recorded request plans the runs here.
         method_files: sources that were kept with the runs, of methods that are not installed with the code that ran.
         notes: files that are needed, differences, or the reason why there are no options.
@@ -42,6 +43,7 @@ class RecordedRow:
     metrics: Sequence[str]
     runs: dict[int, Record]
     specs: dict[str, Spec]
+    codes: dict[str, str]
     options: Options | None
     method_files: Sequence[Path]
     notes: list[str]
@@ -62,7 +64,7 @@ def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) 
     specs, method_files, installed = specs_with_bases(records, runs), dict[str, Path](), InstalledMethods()
     for run_id, spec in specs.items():
         if installed.that_ran(spec) is None:
-            if source := kept_source(spec.method.name, spec.method.code, records[run_id], []):
+            if source := kept_source(records[run_id]):
                 method_files.setdefault(spec.method.name, source[0])
     run_by_seed = dict(sorted((specs[run.id].seed, run) for run in runs))
     notes = [f"{file} came with the record: read it before it is run" for file in method_files.values()]
@@ -77,7 +79,8 @@ def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) 
             notes.append(f"{options.weights} is the file of weights with SHA-256 {specs[runs[0].id].weights}")
     except UserError as error:
         notes.append(f"no command: {error}")
-    return RecordedRow(row, metrics, run_by_seed, specs, options, [*method_files.values()], notes)
+    codes = {spec.method.name: records[run_id].method_digest for run_id, spec in specs.items()}
+    return RecordedRow(row, metrics, run_by_seed, specs, codes, options, [*method_files.values()], notes)
 
 
 def specs_with_bases(records: Records, runs: Iterable[Record]) -> dict[str, Spec]:

@@ -48,7 +48,7 @@ def rescore(job: Job, prepared: Prepared, bases: Sequence[Record], run: Run, dev
             rescored = torch.empty(scores[0].shape, dtype=chunk.dtype)
         rescored[rows] = chunk
     write_result(run, method.title, rescored, targets, tally)
-    run.write_record("environment.json", environment(place, prepared))
+    run.write_record("environment.json", environment(place, prepared) | {"method_code": job.method.digest})
 
 
 def _predictions(bases: Sequence[Record]) -> tuple[list[Tensor], Tensor]:
@@ -109,7 +109,7 @@ def validation_scores(
             f"validation scores of {job.spec.label} are computed from its checkpoint, which {run.folder} does not have "
             "or is damaged; remove that folder to train it again"
         )
-    if job.method.code != job.spec.method.code:
+    if not job.method.is_method_of(job.spec):
         raise UserError(f"the file of {job.method.name} has changed since {job.spec.label} was trained")
     index = () if device.index is None else (device.index,)
     fabric = make_fabric(device.type, job.spec.train.precision, index)

@@ -234,7 +234,8 @@ def _finish(
     if fabric.is_global_zero:
         run.guard()
         save_checkpoint(run.folder / "checkpoint.pt", progress)  # without optimizer and last epoch
-        record = environment(fabric.device, prepared, fabric.world_size) | {"cost": cost}
+        record = environment(fabric.device, prepared, fabric.world_size)
+        record |= {"method_code": job.method.digest, "cost": cost}
         if fabric.device.type == "cuda":
             record["compiled"] = model.compiled_embed is not None
         is_cached = job.spec.model.frozen and not job.spec.model.given_features

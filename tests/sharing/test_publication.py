@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from hierbench.api.registry import digest_of_code
 from hierbench.config.options import Place
 from hierbench.leaderboard.columns import requested_columns
 from hierbench.runs.compact import FILE, read_compact, read_targets
+from hierbench.runs.method_files import kept_source, source_folders
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.sharing import pictures, place
 from hierbench.sharing.place import PICTURES
@@ -79,17 +82,16 @@ def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path
     assert "9 runs: 9 recomputed" in done.ok().out and done.err == ""
     boards = tmp_path / "boards"
     kinds = (".csv", ".json", ".md", ".tex", "-operating.svg", "-severity.svg", "-tradeoff.svg")
-    assert {path.name for path in boards.iterdir()} == {"shapes", *(f"shapes{k}" for k in (*kinds, "-verdict.json"))}
+    files = {f"shapes{kind}" for kind in (*kinds, "-verdict.json")}
+    assert {path.name for path in boards.iterdir()} == {"shapes", "methods", *files}
     heading, command, links, *_ = (boards / "shapes.md").read_text(encoding="utf-8").split("\n\n")
     assert heading == "# Shapes (generated)" and command.startswith("    hierbench run --methods ")
     assert [*re.findall(r"\]\((.*?)\)", links)] == [f"shapes-{kind}.svg" for kind in PICTURES]
-    sources = {path.name for path in (boards / "shapes/methods").iterdir()}
-    codes = {
-        (spec["method"]["name"], spec["method"]["code"]) for spec in (spec_of(run) for run in Store(trained).runs())
-    }
+    sources = {path.name for path in (boards / "methods").iterdir()}
+    codes = {(run.job.method.name, run.method_digest) for run in read_records(trained)}
     assert sources == {f"{name}-{code[:12]}.py" for name, code in codes}
     for name, code in codes:
-        assert digest_of_code((boards / f"shapes/methods/{name}-{code[:12]}.py").read_bytes()) == code
+        assert digest_of_code((boards / f"methods/{name}-{code[:12]}.py").read_bytes()) == code
     targets = read_targets(boards / "shapes")
     for run in Store(trained).runs():
         scores, of_run = predictions_of(run)
@@ -107,6 +109,20 @@ def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path
     assert files_in(trained) == before
 
 
+@pytest.mark.parametrize("place", ["methods", "shapes/methods"])
+def test_a_source_is_found_with_all_tables_and_with_one(tmp_path, place):
+    content = b"number = 1\n"
+    digest = digest_of_code(content)
+    method = SimpleNamespace(name="mine")
+    run = SimpleNamespace(job=SimpleNamespace(method=method), method_digest=digest, folder=tmp_path / "run")
+    path = tmp_path / place / f"mine-{digest[:12]}.py"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert kept_source(run, source_folders(tmp_path / "shapes")) == (path, content)
+    path.write_bytes(content + b"number = 2\n")
+    assert kept_source(run, source_folders(tmp_path / "shapes")) is None
+
+
 def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, tmp_path):
     runs, boards = copied("one", "ce", seeds=1), tmp_path / "boards"
     put(runs)
@@ -115,7 +131,8 @@ def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, t
         with pytest.raises(UserError) as error:
             put(runs)
         names, _, way = str(error.value).removeprefix(f"{boards} has ").partition(": ")
-        assert names.split(", ") == sorted({path.name for path in boards.iterdir()} - {"shapes-frozen.json"})
+        others = {"shapes-frozen.json", "methods"}
+        assert names.split(", ") == sorted({path.name for path in boards.iterdir()} - others)
         assert "--update, or move all" in way
         (boards / moved).rename(tmp_path / moved)
     (boards / "shapes.json").unlink()

@@ -229,7 +229,9 @@ def forged_code(folder):
     """The runs of a row say that they ran other code; the row is shown as one of that code."""
     for seed in range(3):
         reseal(respecify(folder.run("flamingo", seed), method__code="0" * 64))
-    return Found([("flamingo type-I seed 0", "other code: flamingo ran with code 000000000000")], refused=False)
+    return Found(
+        [("flamingo type-I seed 0", "other code: flamingo ran with version 1, code 000000000000")], refused=False
+    )
 
 
 def forged_environment(folder):

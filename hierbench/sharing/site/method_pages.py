@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from hierbench.leaderboard.statistics import Row
+from hierbench.runs.method_files import source_folders
 from hierbench.runs.record import Record
 from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import Slugs, block, printable, short_name
@@ -73,18 +74,18 @@ class Methods:
         if row.scored or not row.runs:
             return None
         run = table.board.records[row.runs[0]]
-        name, code = key = run.job.method.name, run.job.method.code
+        name, code = key = run.job.method.name, run.method_digest
         if key not in self.known:
-            text, file = self._source(table, name, code, run)
+            text, file = self._source(table, run)
             about = about_method(text, name) if text else MethodRecord()
             title = short_name(about.title or row.title)
             self.known[key] = MethodPage(name, code, self._slugs.of(name), title, text, file, about)
         self.known[key].cells.append((table, row, folder))
         return self.known[key]
 
-    def _source(self, table: SiteTable, name: str, code: str, run: Record) -> tuple[str, str]:
+    def _source(self, table: SiteTable, run: Record) -> tuple[str, str]:
         """Return the text of the file whose code has the digest, and its path if it was published; "" without one."""
-        path, content = find_source(name, code, run, [table.records]) or (None, b"")
+        path, content = find_source(run, source_folders(table.records)) or (None, b"")
         return content.decode(errors="replace"), path.relative_to(table.folder).as_posix() if path else ""
 
 

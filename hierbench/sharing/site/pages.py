@@ -27,7 +27,7 @@ from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
 from hierbench.leaderboard.tables.board_table import seeds as seeds_of
 from hierbench.runs import compact, further_metrics, requests
 from hierbench.runs.findings import CAVEAT
-from hierbench.runs.method_files import FOLDER, PYTHON
+from hierbench.runs.method_files import PYTHON, source_folders, source_name
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import RECORDS
@@ -197,10 +197,9 @@ def records_in(table: SiteTable) -> Iterator[Path]:
     """Yield the files of a table's records that publishing writes, in order."""
     for name in BESIDE:
         yield table.records / name
-    ran = [run.spec.method for run in table.board.records if run.spec is not None]
-    for name in sorted({f"{method.name}-{method.code[:12]}.py" for method in ran}):
+    for name in sorted({source_name(run) for run in table.board.records if run.spec is not None}):
         if re.fullmatch(PYTHON, name):
-            yield table.records / FOLDER / name
+            yield from (folder / name for folder in source_folders(table.records))
     for run in sorted(filter(RUN_ID.fullmatch, (run.id for run in table.board.records))):
         for name in OF_RUN:
             yield table.records / run / name

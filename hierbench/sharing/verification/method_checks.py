@@ -4,9 +4,11 @@ Only installed methods are run. A file that came with a run is compared with its
 """
 
 import os
+from collections.abc import Iterable
 
 from hierbench.api.registry import InstalledMethods
 from hierbench.runs.method_files import kept_source
+from hierbench.runs.record import Record
 from hierbench.runs.run_check import RunCheck
 
 
@@ -22,11 +24,23 @@ def check_method(check: RunCheck, methods: InstalledMethods) -> None:
             check.reject(f"metrics.json is titled {title!r}, and {method.name} is {method.cls.title!r}")
     elif installed is not None and not kept:
         check.note(
-            f"other code: {spec.method.name} ran with code {spec.method.code[:12]}, and the installed file has "
-            f"{installed.code[:12]}"
+            f"other code: {spec.method.name} ran with version {spec.method.version}, code "
+            f"{check.record.method_digest[:12]}, and the installed file has {installed.cls.version}, "
+            f"{installed.digest[:12]}"
         )
     elif not kept:
         check.note(f"the code of {spec.method.name} is not here: it is not installed, and not kept with the run")
+
+
+def changed_methods(runs: Iterable[Record], methods: InstalledMethods) -> list[str]:
+    """Return "NAME VERSION (digest)" of the project's methods whose file has changed since runs of that version."""
+    ran = {(run.job.method.name, run.method_digest): run.job for run in runs if run.spec is not None}
+    changed = []
+    for (name, digest), spec in sorted(ran.items()):
+        method = methods.that_ran(spec)
+        if method is not None and method.digest != digest:
+            changed.append(f"{name} {method.cls.version} ({digest[:12]})")
+    return changed
 
 
 def _check_kept_file(check: RunCheck) -> bool:
@@ -36,6 +50,6 @@ def _check_kept_file(check: RunCheck) -> bool:
     name = f"{spec.method.name}.py"
     if "/" in name or not os.path.lexists(check.record.folder / name):
         return False
-    if kept_source(spec.method.name, spec.method.code, check.record, []) is None:
+    if kept_source(check.record) is None:
         check.reject(f"{name} beside it is not the code that its spec names")
     return True

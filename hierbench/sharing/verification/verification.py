@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Device
 from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
 from hierbench.sharing.verification.inspection import inspect
+from hierbench.sharing.verification.method_checks import changed_methods
 from hierbench.sharing.verification.published_tables import check_tables, metrics_shown
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import counted
@@ -69,7 +71,10 @@ def _verify(
         from hierbench.studies.retraining import train_again  # with all that trains
 
         train_again(checked.records, runs, retrain, {"data_dir": data_dir, "device": device, "weights": weights})
+    methods = InstalledMethods()
     report = FolderReport(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
+    if changed := changed_methods(report.runs, methods):
+        report.notes.append(f"Ran as another file of the installed version (digest of its code): {', '.join(changed)}")
     if unchecked := {name for run in runs for name in run.unchecked}:
         report.notes.append(
             f"Not computed again: {counted(len(unchecked), 'metric')}, kept with runs and shown in no table here; "

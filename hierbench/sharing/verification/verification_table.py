@@ -31,7 +31,7 @@ def verification_table(reports: Sequence[FolderReport]) -> Table:
                 if finding.rejected:
                     items.append(f"{State.REJECTED}: {kind} {_short(finding.label)}: {finding.why()}")
                 items += (f"{kind} {_short(finding.label)}: {_short(note)}" for note in finding.notes)
-        notes += map(_short, report.notes)
+        notes += (note for note in map(_short, report.notes) if note not in notes)
     for note, labels in noted.items():
         others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         items.append(f"{labels[0]}{others}: {_short(note)}")
