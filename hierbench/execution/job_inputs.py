@@ -43,8 +43,8 @@ def open_data(job: Job, setting: Setting) -> Prepared:
     return dataset
 
 
-def extract_features(plan: Sequence[Job], setting: Setting) -> None:
-    """Extract the features that the unfinished jobs of a plan need and that are not cached, with progress.
+def extract_features(jobs: Sequence[Job], setting: Setting) -> None:
+    """Extract the features that the unfinished jobs need and that are not cached, with progress.
 
     Jobs on a Ray cluster find or extract it on their node instead.
 
@@ -55,7 +55,7 @@ def extract_features(plan: Sequence[Job], setting: Setting) -> None:
         return
     requests = {
         request.key: (request, job)
-        for job in plan
+        for job in jobs
         if job.trains
         and job.spec.model.frozen
         and not job.spec.model.given_features

@@ -1,4 +1,4 @@
-"""The jobs of a plan that wait, in the order in which they can start."""
+"""Jobs that wait, in the order in which they can start."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ OnEnd = Callable[[Job, Outcome], None]  # called for jobs that are done or faile
 
 @dataclass
 class Queue:
-    """The jobs of a plan that wait, and {id: error} of those that failed; for the fields see `run_plan`."""
+    """Jobs that wait, and {id: error} of those that failed; for the fields see `run_jobs`."""
 
-    plan: Sequence[Job]
+    jobs: Sequence[Job]
     store: Store
     on_progress: OnProgress
     on_end: OnEnd
@@ -26,7 +26,7 @@ class Queue:
     def __post_init__(self) -> None:
         self.peers = Peers(self.store)
         self.failed: dict[str, str] = {}
-        self.waiting = [job for job in self.plan if not is_finished(job.spec, self.store)]
+        self.waiting = [job for job in self.jobs if not is_finished(job.spec, self.store)]
         self._started = {job.id for job in self.waiting}
 
     def end(self, job: Job, outcome: Outcome) -> None:
@@ -43,7 +43,7 @@ class Queue:
             self.failed[job.id] = outcome.error
             self.store.writable()
         self.on_end(job, outcome)
-        for other in self.plan:  # cached, but computed from other predictions than those now on disk
+        for other in self.jobs:  # cached, but computed from other predictions than those now on disk
             if job.id in other.spec.bases and other.id not in self._started and not is_finished(other.spec, self.store):
                 self._started.add(other.id)
                 self.waiting.append(other)

@@ -1,271 +1,102 @@
-"""The plan: the jobs of a comparison, each after the base that it re-ranks; a recipe may set rates of own groups."""
+"""A plan: the jobs of a command with their labels and states, read once, and where they run."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from hierbench.api.method import Method, PostHoc, base_names, trainable_groups
-from hierbench.api.registry import (
-    BrokenMethod,
-    LoadedMethod,
-    find_method,
-    find_or_broken,
-    is_installed,
-    method_group,
-    method_names,
-)
-from hierbench.config.options import Options
-from hierbench.config.overrides import methods_set
-from hierbench.config.rates import PREFIX, RATE_NAMES, check_group_names, checked_section, own_rates
+from hierbench.api.registry import LoadedMethod
 from hierbench.config.recipe import Recipe
-from hierbench.config.sections import FEATURE_TYPES, FeatureType
-from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
-from hierbench.data.prepared import Prepared
-from hierbench.execution.parameters import num_features, stand_in_tree
-from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.models.libraries.lookup import check_backbone
-from hierbench.runs.job import Job
-from hierbench.utils.console import say
-from hierbench.utils.errors import UserError, unknown_name
+from hierbench.config.sections import FeatureType
+from hierbench.execution.request import ResolvedRequest
+from hierbench.execution.resources import Setting
+from hierbench.runs.job import Job, JobState
+from hierbench.runs.requests import Kind
 
 
-def check_request(
-    recipe: Recipe, methods: Sequence[LoadedMethod], types: Sequence[FeatureType], overrides: Sequence[str] = ()
-) -> None:
-    """Raise a UserError for mistakes that can be found without the data, so that no download precedes a typo.
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job of a plan, which may be blocked by missing data or weights.
 
-    A recipe may have sections of methods that do not take part; the user's own `overrides` in it may not.
+    Attributes:
+        row: the name of its row.
+        type: of its model.
+        seed: of the run.
+        state: before the plan runs.
+        trains: rather than re-ranks.
+        job: None while its data or weights are not here.
     """
-    if recipe.model.frozen and recipe.model.weights == "none" and not recipe.model.given_features:
-        raise UserError(
-            f"{recipe.model.backbone} is frozen and has no weights: set model.weights (default: the library's own), "
-            "give a file with --weights FILE, or ask for random ones on purpose with --set model.weights=random"
-        )
-    check_backbone(recipe.model)
-    if recipe.data.jpeg_quality and recipe.data.dataset != "fgvc":
-        raise UserError("data.jpeg_quality is only for fgvc, whose published images were re-saved")
-    size = min(recipe.expected.image_size or [0])
-    if size and recipe.augment.pad >= size:
-        raise UserError(f"augment.pad = {recipe.augment.pad} must be less than the images' side, {size}")
-    method_by_name = {method.name: method for method in methods}
-    for name in {**recipe.methods, **recipe.tune.grid}:
-        if name in method_by_name:
-            check_section(recipe, method_by_name[name])
-        elif not is_installed(name) and (name != "all" or name in recipe.methods):
-            raise unknown_name("method", name, method_names())  # a section of a method that is not run must name one
-    taking_part = with_bases(methods)
-    for override in overrides:
-        for name in methods_set(override):
-            if name not in taking_part and name != "all":
-                raise UserError(
-                    f"--set {override}: {name} does not take part, only {', '.join(taking_part)}; name it among the "
-                    "methods, or leave the setting out"
-                )
-    if not any(feature_type in method.cls.types for method in methods for feature_type in types):
-        names = ", ".join(method.name for method in methods)
-        raise UserError(f"nothing to run: {names} cannot use {', '.join(types)}")
+
+    row: str
+    type: FeatureType
+    seed: int
+    state: JobState
+    trains: bool = True
+    job: Job | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name for users."""
+        return f"{self.row} {self.type} seed {self.seed}"
 
 
-def check_section(recipe: Recipe, method: LoadedMethod) -> None:
-    """Raise a UserError if a recipe sets a hyperparameter that a method does not have."""
-    method.params(recipe.params_for(method.name))
-    if issubclass(method.cls, PostHoc) and "lr" in recipe.methods.get(method.name, {}):
-        bases = " or ".join(f"methods.{base}.lr" for base in base_names(method.cls))
-        raise UserError(f"methods.{method.name}.lr: {method.name} is not trained; set {bases}")
-    check_rates(recipe, method)
+@dataclass(frozen=True)
+class Plan:
+    """The jobs of a command, and where they run.
 
-
-def with_bases(methods: Sequence[LoadedMethod]) -> dict[str, LoadedMethod]:
-    """Return {name: method} of these methods and of their bases."""
-    method_by_name, open_ends = {method.name: method for method in methods}, list(methods)
-    while open_ends:
-        method = open_ends.pop()
-        if not issubclass(method.cls, PostHoc):
-            continue
-        for base in base_names(method.cls):
-            if base not in method_by_name:
-                method_by_name[base] = find_method(base)
-                open_ends.append(method_by_name[base])
-            if method.cls.needs_validation and not method_by_name[base].trains:
-                raise UserError(
-                    f"{method.name} needs validation scores of {base}, which has none: it re-ranks predictions on the "
-                    "test split"
-                )
-    return method_by_name
-
-
-def make_plan(
-    recipe: Recipe,
-    prepared: Prepared,
-    methods: Sequence[LoadedMethod],
-    types: Sequence[FeatureType],
-    seeds: int,
-    weights: str | None = None,
-    tuned: Mapping[tuple[str, FeatureType], dict[str, Any]] | None = None,
-) -> list[Job]:
-    """Return the jobs of a comparison that passed `check_request`, ordered by seed so that all rows fill evenly.
-
-    `weights` is the SHA-256 of the file of initial backbone weights, `tuned` {(method, type): hyperparameters and
-    learning rates} replaces those of the recipe.
+    Attributes:
+        request: that it follows from.
+        planned: the jobs, in the order in which they start.
+        setting: folders, devices and processes, which follow from the number of jobs.
+        title: begins the name of the parent run in MLflow.
+        kind: of the recorded request.
+        options: of the recorded request, beside those that all commands have.
+        recorded_ids: ids of the recorded request.
+        budgets: {row: how it was tuned} of the recorded request.
+        networks: (recipe, method, type) of each network, whose parameters a dry run counts.
+        notes: lines for users.
     """
-    recipes = {key: with_params(recipe, key[0], params) for key, params in (tuned or {}).items()}
-    method_by_name = with_bases(methods)
-    jobs: dict[str, Job] = {}
-    hierarchy = prepared.hierarchy(recipe.distance)
 
-    def add(method: LoadedMethod, feature_type: FeatureType, seed: int, shown: bool) -> Spec:
-        method_recipe = recipes.get((method.name, feature_type), recipe)
-        bases: list[LoadedMethod] = []
-        if issubclass(method.cls, PostHoc):
-            bases = [method_by_name[base] for base in base_names(method.cls)]
-        else:
-            check_rates(method_recipe, method, hierarchy, feature_type)
-        for base in bases:
-            if feature_type not in base.cls.types:
-                raise UserError(f"{method.name} cannot use {feature_type}: it re-ranks {base.name}, which does not")
-        specs = [add(base, feature_type, seed, False) for base in bases]
-        job = Job(
-            make_spec(method_recipe, prepared, method, feature_type, seed, weights, specs), method, shown, tuple(bases)
-        )
-        if job.id not in jobs or shown:
-            jobs[job.id] = job
-        return job.spec
+    request: ResolvedRequest
+    planned: Sequence[PlannedJob]
+    setting: Setting
+    title: str
+    kind: Kind
+    options: Mapping[str, Any] = field(default_factory=dict)
+    recorded_ids: Sequence[str] = ()
+    budgets: Mapping[str, Any] = field(default_factory=dict)
+    networks: Sequence[tuple[Recipe, LoadedMethod, FeatureType]] = ()
+    notes: Sequence[str] = ()
 
-    for seed in range(seeds):
-        for feature_type in (name for name in FEATURE_TYPES if name in types):
-            for method in methods:
-                if feature_type in method.cls.types:
-                    add(method, feature_type, seed, True)
-    return list(jobs.values())
+    @property
+    def jobs(self) -> list[Job]:
+        """The jobs, none if data or weights are not here."""
+        return [line.job for line in self.planned if line.job is not None]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """{id: label} of the jobs."""
+        return {line.job.id: line.label for line in self.planned if line.job is not None}
+
+    @property
+    def states(self) -> dict[str, JobState]:
+        """{id: state before the plan runs} of the jobs."""
+        return {line.job.id: line.state for line in self.planned if line.job is not None}
 
 
-def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
-    """Return the recipe with some of a method's hyperparameters changed; "lr.NAME" changes a learning rate.
+def plan_jobs(
+    jobs: Iterable[Job], states: Mapping[str, JobState], row_of: Callable[[Job], str] = lambda job: job.method.name
+) -> list[PlannedJob]:
+    """Return the lines of jobs with their states {id: state}."""
+    return [PlannedJob(row_of(job), job.spec.type, job.spec.seed, states[job.id], job.trains, job) for job in jobs]
 
-    Raises:
-        UserError: a learning rate is unknown or not positive.
+
+def plan_without_data(rows: Sequence[tuple[str, FeatureType, bool]], num_seeds: int, missing: str) -> list[PlannedJob]:
+    """Return the lines of rows (name, type, whether it trains) whose data or weights are not here yet.
+
+    They are blocked where the user has to bring these, as `missing` says.
     """
-    section = dict(recipe.methods.get(method, {}))
-    rates = {name.removeprefix(PREFIX): value for name, value in params.items() if name.startswith(PREFIX)}
-    section |= {name: value for name, value in params.items() if not name.startswith(PREFIX)}
-    try:
-        if rates:
-            section["lr"] = own_rates(section) | rates
-        changed = recipe.model_copy(update={"methods": recipe.methods | {method: checked_section(section)}})
-    except UserError as error:
-        raise UserError(f"methods.{method}: {error}") from None
-    if rates and is_installed(method) and not has_own_groups(loaded := find_method(method)):
-        check_rates(changed, loaded)  # nothing is built
-    return changed
-
-
-def dataset_spec(recipe: Recipe, prepared: Prepared) -> DatasetSpec:
-    """Return the spec of the prepared data of a recipe."""
-    return DatasetSpec(
-        name=recipe.dataset,
-        digest=prepared.digest,
-        hierarchy=prepared.hierarchy(recipe.distance).digest(),
-        distance=recipe.distance,
-        jpeg_quality=recipe.data.jpeg_quality,
-    )
-
-
-def make_spec(
-    recipe: Recipe,
-    prepared: Prepared,
-    method: LoadedMethod,
-    feature_type: FeatureType,
-    seed: int,
-    weights: str | None = None,
-    bases: Sequence[Spec] = (),
-    split: Literal["test", "val"] = "test",
-) -> Spec:
-    """Return the spec of one job, see `make_plan` and `Spec`; a post-hoc job has its first base's learning rates."""
-    ids = tuple(base.id for base in bases)
-    return Spec(
-        protocol=recipe.protocol,
-        dataset=dataset_spec(recipe, prepared),
-        method=MethodSpec(
-            name=method.name,
-            version=method.cls.version,
-            code=method.code,
-            params=method.params(recipe.params_for(method.name)).model_dump(mode="json"),
-        ),
-        type=feature_type,
-        model=recipe.model,
-        train=TrainSpec(
-            **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `Session.open`
-            lr=recipe.rates_for(method.name, feature_type) if not bases else bases[0].train.lr,
-        ),
-        augment=recipe.augment,
-        evaluation=recipe.evaluation,
-        weights=weights,
-        split=split,
-        seed=seed,
-        base=(ids[0] if len(ids) == 1 else ids) if ids else None,  # of one base the id itself, as ever
-    )
-
-
-def has_own_groups(method: LoadedMethod) -> bool:
-    """Whether a method may have parameters with learning rates of their own."""
-    return issubclass(method.cls, Method) and method.cls.parameter_groups is not Method.parameter_groups
-
-
-def group_names(
-    recipe: Recipe, loaded: LoadedMethod, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
-) -> list[str] | None:
-    """Return the names of a method's own groups, [] for a method without any; the method is built to know them.
-
-    Without a hierarchy it is built over one with the sizes that the recipe expects; None if these are not known yet,
-    or not enough for the method.
-
-    Raises:
-        UserError: the method does not return groups.
-    """
-    if not has_own_groups(loaded):
-        return []
-    sizes = recipe.expected.level_sizes
-    if hierarchy is None and not sizes:
-        return None
-    kind = next(name for name in FEATURE_TYPES if name in loaded.cls.types) if feature_type is None else feature_type
-    assert issubclass(loaded.cls, Method)
-    try:
-        tree = hierarchy or stand_in_tree(sizes)
-        method = loaded.cls(tree, num_features(recipe, tree, kind), loaded.params(recipe.params_for(loaded.name)))
-    except Exception as error:  # foreign code, perhaps over a tree that it was not made for; its job reports it
-        if isinstance(error, UserError):
-            raise
-        return None
-    return [name for name in trainable_groups(method) if PREFIX + name not in RATE_NAMES]
-
-
-def check_rates(
-    recipe: Recipe, method: LoadedMethod, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
-) -> None:
-    """Raise a UserError if a recipe sets a learning rate of a group that a method does not have."""
-    names = list(own_rates(recipe.methods.get(method.name, {})))
-    if all(PREFIX + name in RATE_NAMES for name in names):
-        return
-    groups = group_names(recipe, method, hierarchy, feature_type)
-    if groups is not None:
-        try:
-            check_group_names(names, groups)
-        except UserError as error:
-            raise UserError(f"methods.{method.name}: {error}") from None
-
-
-def find_methods(names: Sequence[str]) -> tuple[list[LoadedMethod], int]:
-    """Return the requested methods, and how many cannot be imported: those are reported and left out."""
-    loaded = [find_or_broken(member) for name in names for member in method_group(name)]
-    methods = {item.name: item for item in loaded if isinstance(item, LoadedMethod)}
-    broken = [item for item in loaded if isinstance(item, BrokenMethod)]
-    if not methods:
-        reasons = "; ".join(item.reason for item in broken)
-        raise UserError(reasons or "--methods names no method; use all, paper, or names separated by commas")
-    for item in broken:
-        say(f"warning: {item.reason}; it is left out")
-    return list(methods.values()), len(broken)
-
-
-def requested_methods(options: Options) -> list[str]:
-    """Return the names and paths of --methods, each once."""
-    return list(dict.fromkeys(name.strip() for name in options.methods.split(",") if name.strip()))
+    return [
+        PlannedJob(row, feature_type, seed, "blocked" if missing else "train" if trains else "rescore", trains)
+        for seed in range(num_seeds)
+        for row, feature_type, trains in rows
+    ]

@@ -3,8 +3,8 @@
 import os
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -128,13 +128,14 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
     since = time.monotonic()  # the wall clock may be adjusted
     details: dict[str, Any] = {"started": time.time(), "seconds": 0.0}
 
-    def sign(state: str, **more: Any) -> None:
+    def set_status(state: str, **more: Any) -> None:
         nonlocal since
-        since, before = time.monotonic(), since
-        details["seconds"] += since - before
+        now = time.monotonic()
+        details["seconds"] += now - since
+        since = now
         run.set_status(state, **details, **more)
 
-    sign_running = partial(sign, "running", pid=os.getpid())
+    report_running = partial(set_status, "running", pid=os.getpid())
     if setting.threads:
         torch.set_num_threads(setting.threads)
     try:
@@ -146,13 +147,17 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         if checkpoint.exists():  # the job resumes: its time is that of all its sessions
             details |= {key: value for key, value in run.status.items() if key in details}
         _keep_source(job, run)
-        sign_running()
+        report_running()
         if job.trains:
-            _train(job, setting, run, report, sign_running, note)
+            if job.spec.model.frozen:
+                cached_features(job, open_data(job, setting), setting, note)
+            train = train_here if setting.devices == 1 else partial(train_on_ranks, train_here)
+            with _explained_memory(job, setting):
+                train(job, setting, run, report, report_running)
             open_data(job, setting)  # unchanged since the start: the arrays are mapped, not copied
         else:
             details["base_predictions"] = _rescore(job, setting, run, note)
-        sign("done", files=fingerprints(run.folder))
+        set_status("done", files=fingerprints(run.folder))
     except BaseException as error:  # a method may raise anything
         if is_interrupt(error) or isinstance(error, LostError | StoppedError):
             raise
@@ -160,7 +165,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
         reason = describe_error(error, run.folder) if expected else error_line(error)
         lines = traceback.format_exception(error)
         with suppress(OSError):  # a full disk: the reason still reaches the caller
-            sign("failed", error=reason, traceback="".join(line[:MAX_ERROR] for line in lines))
+            set_status("failed", error=reason, traceback="".join(line[:MAX_ERROR] for line in lines))
         return Outcome("failed", reason)
     return Outcome("done")
 
@@ -188,21 +193,18 @@ def _keep_source(job: Job, run: Run) -> None:
     write_bytes(kept_source(run, job.spec), content)
 
 
-def _train(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None], note: Note) -> None:
-    """Train a job on its device or devices; the error for too little memory says how much would fit."""
-    dataset, train = (
-        open_data(job, setting),
-        train_here if setting.devices == 1 else partial(train_on_ranks, train_here),
-    )
-    if job.spec.model.frozen:
-        cached_features(job, dataset, setting, note)
+@contextmanager
+def _explained_memory(job: Job, setting: Setting) -> Iterator[None]:
+    """Raise an error for too little memory that says how much would fit."""
     try:
-        return train(job, setting, run, report, after_epoch)
+        yield
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Outside the handler: its traceback keeps the tensors alive.
-    raise OutOfMemoryError(what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices))
+        traceback.clear_frames(error.__traceback__)  # they keep the tensors alive
+        dataset = open_data(job, setting)
+        advice = what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices)
+        raise OutOfMemoryError(advice) from None
 
 
 def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Running a plan: cached jobs are skipped, the others go to worker processes, and one failure does not stop the others.
+"""Running jobs: finished ones are skipped, others go to worker processes, and one failure does not stop the rest.
 
 Several commands may share a runs folder: whichever has a job's lock runs it, the others wait for it at the end.
 """
@@ -20,15 +20,15 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.lock import Lock, LostError
 
 
-def states(plan: list[Job], store: Store) -> dict[str, JobState]:
-    """Return the state of each job before the plan runs."""
-    return {job.id: "cached" if is_finished(job.spec, store) else "train" if job.trains else "rescore" for job in plan}
+def states(jobs: Sequence[Job], store: Store) -> dict[str, JobState]:
+    """Return the state of each job before it runs."""
+    return {job.id: "cached" if is_finished(job.spec, store) else "train" if job.trains else "rescore" for job in jobs}
 
 
-def create_runs(plan: Sequence[Job], store: Store, note: Note) -> None:
+def create_runs(jobs: Sequence[Job], store: Store, note: Note) -> None:
     """Create the jobs' folders, so that they count even if they never run, and quarantine damaged files in them."""
-    re_ranked = {base for job in plan if job.spec.bases and not is_finished(job.spec, store) for base in job.spec.bases}
-    for job in plan:
+    re_ranked = {base for job in jobs if job.spec.bases and not is_finished(job.spec, store) for base in job.spec.bases}
+    for job in jobs:
         run, read = store.run(job.id), job.id in re_ranked
         if not needs_repair(job.spec, run, read=read):
             continue
@@ -41,11 +41,11 @@ def create_runs(plan: Sequence[Job], store: Store, note: Note) -> None:
             pass
         finally:
             lock.release()
-    store.tidy([job.id for job in plan])
+    store.tidy([job.id for job in jobs])
 
 
-def run_plan(
-    plan: list[Job],
+def run_jobs(
+    jobs: Sequence[Job],
     setting: Setting,
     on_progress: OnProgress,
     on_end: OnEnd,
@@ -60,8 +60,8 @@ def run_plan(
         KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.
         UserError: the runs folder can no longer be written.
     """
-    create_runs(plan, setting.store, note)
-    queue = Queue(plan, setting.store, on_progress, on_end, note, is_over)
+    create_runs(jobs, setting.store, note)
+    queue = Queue(jobs, setting.store, on_progress, on_end, note, is_over)
     if setting.executor == "ray":
         from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency
 

@@ -1,107 +1,94 @@
 """`hierbench ablate`: the four variants of the paper's ablation, trained where missing, and their table."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from hierbench.api.registry import LoadedMethod, find_method
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe
 from hierbench.data.prepared import Prepared
-from hierbench.execution.plan import make_plan, with_params
-from hierbench.execution.session import Session
+from hierbench.execution.jobs import make_jobs, with_params
+from hierbench.execution.plan import Plan, plan_jobs, plan_without_data
+from hierbench.execution.request import ResolvedRequest, requested_recipe, resolve
+from hierbench.execution.resources import make_setting
+from hierbench.execution.scheduler import states
 from hierbench.leaderboard.ablation_table import FRAME_ALONE, VARIANTS, ablation_board, ablation_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import requested_records
-from hierbench.leaderboard.table import Shown, Table
-from hierbench.runs.job import Job, JobState
-from hierbench.runs.mlflow_mirror import Mirror
+from hierbench.leaderboard.table import Shown
+from hierbench.runs.job import Job
 from hierbench.studies.comparison import AGAIN
-from hierbench.studies.dry_run import PlannedJob, announce, count_model_parameters, lines_of_plan
-from hierbench.studies.study import Study, carry_out
+from hierbench.studies.study import Report, carry_out
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import write_text
 
 
 def ablate(options: Options) -> Shown:
     """Run the missing jobs and return the table; the exit code is 0, or 1 where a job failed."""
-    return carry_out(Ablation(), options)
+    recipe = requested_recipe(options)
+    methods = _methods(recipe)
+    request = resolve(options, recipe, methods)
+    variants: list[list[Job]] = []
+    if request.prepared is not None:
+        variants = plan_variants(request.recipe, request.prepared, methods, request.num_seeds, request.inputs.digest)
+    return carry_out(plan_ablation(request, methods, variants), partial(ablation_report, variants=variants)).shown
 
 
-class Ablation(Study):
-    """The variants of HAFrame's two losses and its frame."""
+def plan_ablation(request: ResolvedRequest, methods: Sequence[LoadedMethod], variants: Sequence[Sequence[Job]]) -> Plan:
+    """Return the plan of all variants' jobs, seeds outermost: all rows fill evenly.
 
-    kind = "ablation"
-
-    def open(self, session: Session) -> None:
-        """Find the variants' methods."""
-        self.methods = _methods(session)
-        session.open(self.methods)
-
-    def plan(self, session: Session) -> list[Job]:
-        """Return the jobs of all variants, seeds outermost: all rows fill evenly."""
-        inputs = session.inputs
-        assert inputs.prepared is not None
-        self.variants = plan_variants(session.recipe, inputs.prepared, self.methods, session.num_seeds, inputs.digest)
-        named = zip(VARIANTS, self.variants, strict=True)
-        self.names = {job.id: variant.name for variant, jobs in named for job in jobs}
-        return [job for jobs in zip(*self.variants, strict=True) for job in jobs]
-
-    def announce(self, session: Session, plan: Sequence[Job], state: dict[str, JobState]) -> Table | None:
-        """Report a line per job, with the variant's name."""
-        seeds = range(session.num_seeds)
-        lines = [
-            PlannedJob(variant.name, variant.type, seed, "blocked" if session.inputs.missing else "train")
-            for seed in seeds
-            for variant in VARIANTS
-        ]
-        if plan:
-            lines = [replace(line, method=self.names[line.id or ""]) for line in lines_of_plan(plan, state)]
-        return announce(session, lines, partial(count_model_parameters, session.recipe, self.methods, session.types))
-
-    def title(self, session: Session) -> str:
-        """Return "ablation"."""
-        return "ablation"
-
-    def label(self, job: Job) -> str:
-        """Return the variant of a job, its type and seed."""
-        return f"{self.names[job.id]} {job.spec.type} seed {job.spec.seed}"
-
-    def request_details(
-        self, session: Session, plan: Sequence[Job]
-    ) -> tuple[Mapping[str, Any], Sequence[str], Mapping[str, Any]]:
-        """Return the jobs of the frame alone, which is no row of a comparison, as all others are."""
-        return {}, [job.id for job in self.variants[VARIANTS.index(FRAME_ALONE)]], {}
-
-    def table(self, session: Session, mirror: Mirror | None) -> Table:
-        """Return and write the paper's table of the ablation."""
-        recipe, runs = session.recipe, session.options.runs
-        ids = [[job.id for job in jobs] for jobs in self.variants]
-        every = [job_id for group in ids for job_id in group]
-        board = Board.of(session.options.dataset, requested_records(runs, every, AGAIN), every)
-        table = ablation_table([(recipe.title, ablation_board(board, recipe.model.backbone, ids))])
-        if mirror is not None:
-            file = runs / f"ablation-{recipe.dataset}.md"
-            write_text(file.with_suffix(".json"), render(table, "json"))
-            write_text(file, render(table))
-            mirror.attach(file)
-        return table
-
-    def closing_lines(self, session: Session) -> list[str]:
-        """Return where the tables are."""
-        runs = session.options.runs
-        return [f"\ntables: {runs}/ablation-{session.recipe.dataset}.md and .json; runs: {runs}/<id>/"]
+    Only the jobs of the frame alone are recorded, which is no row of a comparison, as all others are.
+    """
+    options, inputs = request.options, request.inputs
+    recorded: Sequence[Job] = []
+    if variants:
+        named = zip(VARIANTS, variants, strict=True)
+        name_by_id = {job.id: variant.name for variant, jobs in named for job in jobs}
+        jobs = [job for same_seed in zip(*variants, strict=True) for job in same_seed]
+        planned = plan_jobs(jobs, states(jobs, request.store), lambda job: name_by_id[job.id])
+        recorded = variants[VARIANTS.index(FRAME_ALONE)]
+    else:
+        rows = [(variant.name, variant.type, True) for variant in VARIANTS]
+        planned = plan_without_data(rows, request.num_seeds, inputs.missing)
+    return Plan(
+        request,
+        planned,
+        make_setting(options, len(planned), weights=inputs.weights),
+        title="ablation",
+        kind="ablation",
+        recorded_ids=[job.id for job in recorded],
+        networks=[
+            (request.recipe, method, feature_type)
+            for feature_type in request.types
+            for method in methods
+            if feature_type in method.cls.types
+        ],
+    )
 
 
-def _methods(session: Session) -> list[LoadedMethod]:
+def ablation_report(plan: Plan, variants: Sequence[Sequence[Job]]) -> Report:
+    """Return the paper's table of the ablation."""
+    recipe, options = plan.request.recipe, plan.request.options
+    ids = [[job.id for job in jobs] for jobs in variants]
+    all_ids = [job_id for variant_ids in ids for job_id in variant_ids]
+    board = Board.of(options.dataset, requested_records(options.runs, all_ids, AGAIN), all_ids)
+    table = ablation_table([(recipe.title, ablation_board(board, recipe.model.backbone, ids))])
+    file = options.runs / f"ablation-{recipe.dataset}.md"
+    return Report(
+        table,
+        {file.with_suffix(".json"): render(table, "json"), file: render(table)},
+        [f"\ntables: {options.runs}/ablation-{recipe.dataset}.md and .json; runs: {options.runs}/<id>/"],
+        attached=file,
+    )
+
+
+def _methods(recipe: Recipe) -> list[LoadedMethod]:
     """Return the methods of the variants, after checking their hyperparameters."""
     with redirect_stdout(sys.stderr):
         methods = [find_method(name) for name in dict.fromkeys(variant.method for variant in VARIANTS)]
-    params = methods[-1].params(session.recipe.params_for("haframe")).model_dump()
+    params = methods[-1].params(recipe.params_for("haframe")).model_dump()
     if not 0.0 < params["alpha"] < 1.0:
         raise UserError(f"methods.haframe.alpha = {params['alpha']}: HAFrame has both losses only between 0 and 1")
     return methods
@@ -114,7 +101,7 @@ def plan_variants(
     frame_alone = with_params(recipe, "haframe", {"alpha": 0.0})
     by_name = {method.name: [method] for method in methods}
     return [
-        make_plan(
+        make_jobs(
             frame_alone if variant is FRAME_ALONE else recipe,
             prepared,
             by_name[variant.method],

@@ -9,11 +9,11 @@ from typing import cast
 from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Options, Place, is_path
 from hierbench.config.overrides import flatten, format_override, methods_set
-from hierbench.config.recipe import load_recipe
+from hierbench.config.recipe import chosen_types, load_recipe
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
-from hierbench.execution.plan import check_request, find_methods, make_plan, requested_methods
-from hierbench.execution.session import Session
+from hierbench.execution.jobs import check_request, find_methods, make_jobs, requested_methods
+from hierbench.execution.request import requested_recipe, requested_seeds
 from hierbench.leaderboard.changes import different_keys
 from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.selection import open_rows
@@ -130,12 +130,14 @@ def recorded_options(
 def plan_from_options(options: Options, spec: Spec) -> list[Job]:
     """Return the jobs that options plan on the data and the weights of a spec, which need not be here."""
     of_file = ["model.weights=file"] if spec.model.weights == "file" else []
-    session = Session(replace(options, weights=None, overrides=[*options.overrides, *of_file]))
+    recipe = requested_recipe(replace(options, weights=None, overrides=[*options.overrides, *of_file]))
+    types = chosen_types(options.types)
     methods, _ = find_methods(requested_methods(options))
-    check_request(session.recipe, methods, session.types, options.overrides)
+    check_request(recipe, methods, types, options.overrides)
     tree = SimpleNamespace(digest=lambda: spec.dataset.hierarchy)
     data = cast("Prepared", SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree))
-    return make_plan(resolve_model(session.recipe), data, methods, session.types, session.num_seeds, spec.weights)
+    num_seeds = requested_seeds(options, recipe)
+    return make_jobs(resolve_model(recipe), data, methods, types, num_seeds, spec.weights)
 
 
 def check_plan(plan: Sequence[Job], specs: Mapping[str, Spec]) -> None:

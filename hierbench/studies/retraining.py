@@ -3,7 +3,9 @@
 import math
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -13,20 +15,19 @@ from hierbench.config.options import Options
 from hierbench.config.recipe import recipe_names
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import find_for_spec
+from hierbench.execution.execution import Batch, Execution
+from hierbench.execution.jobs import find_methods, requested_methods
+from hierbench.execution.request import requested_recipe, resolve
 from hierbench.execution.resources import choose_device
-from hierbench.execution.session import Execution, Session
-from hierbench.leaderboard.columns import PAPER
 from hierbench.leaderboard.row_checks import same_environment
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.job import Job
-from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.record import Record, Records
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
-from hierbench.studies.comparison import Comparison
+from hierbench.studies.comparison import plan_comparison
+from hierbench.studies.dry_run import announce
 from hierbench.studies.reproduction import RecordedRow, check_plan, recorded_options, specs_with_bases
-from hierbench.studies.study import carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -88,6 +89,38 @@ def is_close(name: str, recorded: float | None, new: float | None, num: int) -> 
     return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
 
 
+def retrain(specs: Mapping[str, Spec], record: Record, options: Options) -> None:
+    """Train the runs of recorded specs {id: spec} again, by the request that plans them.
+
+    On a CPU they have as many threads as the record says: results are rounded as their number says.
+
+    Args:
+        specs: of runs and of all that they re-rank.
+        record: one of them.
+        options: of the request, with the folder of the new runs.
+
+    Raises:
+        UserError: data, weights or code are not those of the record.
+    """
+    options = replace(options, mlflow="off")
+    recipe = requested_recipe(options)
+    methods, _ = find_methods(requested_methods(options))
+    plan = plan_comparison(resolve(options, recipe, methods), methods)
+    check_plan(plan.jobs, specs)
+    setting = plan.setting
+    threads = record.environment.get("threads")
+    if setting.device == record.environment.get("device") == "cpu" and type(threads) is int and threads > 0:
+        setting = replace(setting, threads=threads)
+    recorded = [line for line in plan.planned if line.job is not None and line.job.id in specs]
+    plan = replace(plan, planned=recorded, setting=setting)
+    announce(plan)
+    with redirect_stdout(sys.stderr), Execution(plan) as execution:  # a method may print
+        execution.expect(plan.jobs)
+        execution.run(Batch(plan.jobs, plan.labels))
+    for line in execution.describe_failures():
+        say(line)
+
+
 def repeat(row: RecordedRow, runs: Path | None, again: dict[str, Any]) -> tuple[dict[int, Repetition], list[str]]:
     """Run the request of a row in another runs folder; return {seed: how it compares}, and notes.
 
@@ -107,7 +140,7 @@ def repeat(row: RecordedRow, runs: Path | None, again: dict[str, Any]) -> tuple[
         say(f"note: running {file}, which came with the record")
     folder, agree = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs, False
     try:
-        Retraining(row.specs, next(iter(row.runs.values()))).run(replace(row.options, runs=folder, **again))
+        retrain(row.specs, next(iter(row.runs.values())), replace(row.options, runs=folder, **again))
         repetitions = {seed: compare_runs(run, read_record(folder / run.id)) for seed, run in row.runs.items()}
         agree = all(repetition.agrees for repetition in repetitions.values())
     finally:
@@ -143,7 +176,7 @@ def train_again(records: Records, runs: Sequence[RunCheck], num: int, again: dic
                 dataset = data.name if data.name in recipe_names() else f"./{data.name}.toml"
                 options = replace(recorded_options(records, [check.record], specs, dataset, {}), **again)
                 weights = again["weights"] if specs[check.id].weights else None
-                Retraining(specs, check.record).run(replace(options, runs=Path(folder), weights=weights))
+                retrain(specs, check.record, replace(options, runs=Path(folder), weights=weights))
             except UserError as error:
                 reason = str(error)
                 check.note(f"not trained again: {reason}")
@@ -169,34 +202,3 @@ def _write_down(check: RunCheck, new: Record) -> None:
         check.confirm(State.RETRAINED)
         how = ": bitwise the same" if again.verdict == "bitwise" else f" {place}: within tolerance, not bitwise"
         check.note(f"trained again{how}")
-
-
-class Retraining(Comparison):
-    """The runs of recorded specs {id: spec}, which `record` and its bases are among, and no others."""
-
-    kind = None
-
-    def __init__(self, specs: Mapping[str, Spec], record: Record) -> None:
-        super().__init__(PAPER, False, None)
-        self.specs, self.record = specs, record
-
-    def run(self, options: Options) -> None:
-        """Carry it out without MLflow, and print failures."""
-        for line in carry_out(self, replace(options, mlflow="off")).lines:
-            say(line)
-
-    def plan(self, session: Session) -> list[Job]:
-        """Return the jobs of the specs; a UserError where data, weights or code are not those of the record."""
-        plan = super().plan(session)
-        check_plan(plan, self.specs)
-        return [job for job in plan if job.id in self.specs]
-
-    def steps(self, session: Session, plan: list[Job], execution: Execution) -> Iterator[list[Job]]:
-        """Compute with as many threads as the record says: results are rounded on a CPU as their number says."""
-        threads = self.record.environment.get("threads") if self.record.environment.get("device") == "cpu" else None
-        if execution.setting.device == "cpu" and type(threads) is int and threads > 0:
-            execution.setting = replace(execution.setting, threads=threads)
-        yield from super().steps(session, plan, execution)
-
-    def table(self, session: Session, mirror: Mirror | None) -> None:
-        """Return nothing: runs are compared, and not ranked."""

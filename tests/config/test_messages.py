@@ -7,7 +7,7 @@ import pytest
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe, parse_recipe
 from hierbench.config.tuned_values import read_tuned
-from hierbench.execution.plan import check_request
+from hierbench.execution.jobs import check_request
 from tests.support.messages import check_message
 
 OVERRIDES = {  # of the recipe shapes; several are separated by spaces

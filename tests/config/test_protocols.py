@@ -12,7 +12,7 @@ from hierbench.config.sections import Model
 from hierbench.config.spec import Spec
 from hierbench.data.loader import Split, evaluated_rows
 from hierbench.data.prepare import prepare
-from hierbench.execution.plan import make_spec
+from hierbench.execution.jobs import make_spec
 from hierbench.models import build_classifier
 from tests.support.jobs import plan_job
 

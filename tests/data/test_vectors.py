@@ -50,7 +50,7 @@ def test_training_sees_the_given_features(arrays, tmp_path, name, kind):
 
 def spec_of(folder):
     from hierbench.api.registry import find_method
-    from hierbench.execution.plan import make_spec
+    from hierbench.execution.jobs import make_spec
 
     recipe, prepared = load_recipe(str(folder / "birds.toml")), find("birds", folder / "data")
     return make_spec(recipe, prepared, find_method("ce"), "type-II", 0)

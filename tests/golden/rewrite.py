@@ -13,7 +13,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop
 from hierbench.data.datasets import shapes
 from hierbench.data.prepare import prepare
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.runs.store import Store
 from hierbench.training.trainer import train
@@ -30,7 +30,7 @@ def short_run(prepared, folder, method, kind):
 
     In float32 the rounding of another processor's kernels grows to a per cent of the loss within these 40 steps.
     """
-    job = make_plan(load_recipe("shapes", OVERRIDES), prepared, [find_method(method)], [kind], 1)[0]
+    job = make_jobs(load_recipe("shapes", OVERRIDES), prepared, [find_method(method)], [kind], 1)[0]
     run = Store(folder).run(job.id)
     run.plan(job.spec.content())
     torch.set_default_dtype(torch.float64)

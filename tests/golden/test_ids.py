@@ -10,7 +10,7 @@ import pytest
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.config.tuned_values import read_tuned
-from hierbench.execution.plan import find_methods, make_plan
+from hierbench.execution.jobs import find_methods, make_jobs
 from hierbench.models.libraries.lookup import resolve_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +47,6 @@ def test_the_documented_commands_plan_the_published_ids(table):
         words = dict(re.findall(r"--(methods|types|seeds) (\S+)", line))
         methods, _ = find_methods(words["methods"].split(","))
         types, seeds = words.get("types", "type-I,type-II").split(","), int(words.get("seeds", recipe.seeds))
-        plan = make_plan(recipe, data_of(first), methods, types, seeds, first.weights, tuned)
+        plan = make_jobs(recipe, data_of(first), methods, types, seeds, first.weights, tuned)
         planned |= {job.id for job in plan}
     assert planned == specs.keys()

@@ -13,7 +13,7 @@ from hierbench import Method
 from hierbench.api.contract import check_method, list_checks
 from hierbench.api.registry import digest_of_code, find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.utils.errors import UserError
@@ -88,7 +88,7 @@ def test_a_long_error_is_cut_in_the_record(tmp_path, shapes, data_dir, loss, sco
     path = Path(method(tmp_path, loss=loss))
     path.write_text(path.read_text().replace("return outputs", f"return {scores}"))
     loaded, setting = find_method(str(path)), Setting(tmp_path / "runs", data_dir, "cpu", 1, 1)
-    (job,) = make_plan(load_recipe("shapes", ["train.epochs=1"]), shapes, [loaded], ["type-I"], 1, None)
+    (job,) = make_jobs(load_recipe("shapes", ["train.epochs=1"]), shapes, [loaded], ["type-I"], 1, None)
     assert reason in execute(job, setting, lambda done, total: None).error
     kept = setting.store.run(job.id).status
     assert kept["state"] == "failed" and len(kept["error"]) <= 4000 and len(kept["traceback"]) < 20_000

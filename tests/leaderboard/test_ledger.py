@@ -5,7 +5,7 @@ import pytest
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.plan import make_spec
+from hierbench.execution.jobs import make_spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ledger import KnownDifference, build_ledger, known_differences, ledger_table

@@ -8,7 +8,7 @@ import pytest
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
@@ -73,7 +73,7 @@ def test_commands_take_a_folder_of_published_tables(cli, tmp_path):
 
 def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
     recipe = load_recipe("shapes")
-    plan = make_plan(recipe, shapes, [find_method("crm")], ["type-I"], 1)
+    plan = make_jobs(recipe, shapes, [find_method("crm")], ["type-I"], 1)
     crm = next(job for job in plan if not job.trains)
     Store(tmp_path).run(crm.id).plan(crm.spec.content())
     with pytest.raises(UserError, match="have lost their bases"):
@@ -81,7 +81,7 @@ def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):
 
 
 def test_a_dataset_of_the_runs_folder_is_suggested(cli, tmp_path, shapes):
-    (job,) = make_plan(load_recipe("shapes"), shapes, [find_method("ce")], ["type-I"], 1)
+    (job,) = make_jobs(load_recipe("shapes"), shapes, [find_method("ce")], ["type-I"], 1)
     spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"name": "figs"})})
     Store(tmp_path / "runs").run(spec.id).plan(spec.content())
     for options in (["leaderboard"], ["compare", "ce"]):

@@ -12,10 +12,10 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
-from hierbench.execution.scheduler import run_plan, states
+from hierbench.execution.scheduler import run_jobs, states
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.runs.record_reader import read_record, read_records
@@ -56,7 +56,7 @@ def run(plan, setting):
     def end(job, outcome):
         ended[job.spec.method.name] = outcome.error or outcome.state
 
-    run_plan(plan, setting, lambda *_: None, end, notes.append)
+    run_jobs(plan, setting, lambda *_: None, end, notes.append)
     return notes, ended
 
 
@@ -64,7 +64,7 @@ def run(plan, setting):
 def undisturbed(shapes, data_dir, tmp_path_factory):
     """Cross-entropy and CRM on its predictions, two epochs."""
     recipe = load_recipe("shapes", ["train.epochs=2", "train.batch_size=96", "model.backbone=wrn10-1-s4"])
-    plan = make_plan(recipe, shapes, [find_method("ce"), find_method("crm")], ["type-I"], 1)
+    plan = make_jobs(recipe, shapes, [find_method("ce"), find_method("crm")], ["type-I"], 1)
     folder = tmp_path_factory.mktemp("whole")
     assert run(plan, Setting(folder, data_dir))[1] == {"ce": "done", "crm": "done"}
     return SimpleNamespace(plan=plan, folder=folder, ce=plan[0], crm=plan[1])

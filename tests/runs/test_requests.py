@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hierbench.config.options import Options
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.request_choice import choose
 from hierbench.runs import requests
@@ -127,7 +127,7 @@ def planned(shapes, tmp_path):
 
     def plan(methods="ce", *overrides, folder=tmp_path, seeds=1, started=None):
         recipe = load_recipe("shapes", ["train.precision=float32", *overrides])
-        jobs = make_plan(recipe, shapes, [find_method(name) for name in methods.split(",")], ["type-I"], seeds)
+        jobs = make_jobs(recipe, shapes, [find_method(name) for name in methods.split(",")], ["type-I"], seeds)
         for job in jobs:
             run = Store(folder).run(job.id)
             run.plan(job.spec.content())

@@ -12,7 +12,7 @@ from hierbench.config.options import Place
 from hierbench.config.recipe import load_recipe
 from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.leaderboard.formats import FORMATS, render
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.sharing.site.build import build_site
@@ -101,7 +101,7 @@ def test_a_cached_run_of_1000_jobs(tmp_path):
         patch.setattr(drawn, "PER_CLASS", {"train": 4, "val": 2, "test": 2})
         prepared = prepare("shapes", tmp_path / "data")
     short = [f"train.epochs={many_runs.EPOCHS}", "train.batch_size=96"]
-    plan = make_plan(load_recipe("shapes", short), prepared, [find_method("ce")], ["type-I"], 1000)
+    plan = make_jobs(load_recipe("shapes", short), prepared, [find_method("ce")], ["type-I"], 1000)
     data = {key: prepared.meta[key] for key in ("digest", "splits", "remark")}
     tree, (_, targets) = prepared.hierarchy("height"), prepared.arrays("test")
     many_runs.write(

@@ -13,7 +13,7 @@ from torch import nn
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe, recipe_names
 from hierbench.config.sections import Collapse
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.leaderboard.formats import render
 from hierbench.methods.haframe import hierarchy_aware_frame
 from hierbench.models import Classifier
@@ -189,7 +189,7 @@ def content(number):
 def measured(shapes, tmp_path):
     """A job of two epochs and its run, whose snapshots are measured."""
     recipe = load_recipe("shapes", ["train.epochs=2"])
-    (job,) = make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1)
+    (job,) = make_jobs(recipe, shapes, [find_method("ce")], ["type-I"], 1)
     run = Run(tmp_path / job.id)
     snapshot_file(run, 1).parent.mkdir(parents=True)
     write_json(measured_file(run, 1), content(10.0))
@@ -239,7 +239,7 @@ def test_the_switches_are_not_part_of_a_job(shapes):
     ids = set()
     for overrides in ([], ["collapse.deviation=raw"], ["collapse.self_duality=square"]):
         recipe = load_recipe("shapes", overrides)
-        ids |= {job.id for job in make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1)}
+        ids |= {job.id for job in make_jobs(recipe, shapes, [find_method("ce")], ["type-I"], 1)}
     assert len(ids) == 1
     with pytest.raises(UserError, match=r"did you mean 'collapse\.deviation'"):
         load_recipe("shapes", ["collapse.deviations=raw"])
@@ -247,7 +247,7 @@ def test_the_switches_are_not_part_of_a_job(shapes):
 
 @pytest.fixture
 def plan(shapes):
-    return make_plan(load_recipe("shapes", ["train.epochs=4"]), shapes, [find_method("ce")], ["type-I"], 1)
+    return make_jobs(load_recipe("shapes", ["train.epochs=4"]), shapes, [find_method("ce")], ["type-I"], 1)
 
 
 def pretend(run, job, epochs, snapshots):

@@ -13,7 +13,7 @@ from hierbench.config.options import Options, Place
 from hierbench.config.overrides import apply_override, format_override
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
-from hierbench.execution.plan import find_methods, make_plan
+from hierbench.execution.jobs import find_methods, make_jobs
 from hierbench.leaderboard.selection import split_name
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.record import Records
@@ -57,7 +57,7 @@ def specs_of(shapes, method, kind, overrides=(), protocol="paper", tuned=None):
     """The specs of a plan by id: a row and its bases."""
     recipe = resolve_model(load_recipe("shapes", list(overrides), protocol))
     methods, _ = find_methods([method])
-    return {job.id: job.spec for job in make_plan(recipe, shapes, methods, [kind], 2, tuned=tuned)}
+    return {job.id: job.spec for job in make_jobs(recipe, shapes, methods, [kind], 2, tuned=tuned)}
 
 
 def request_of(overrides=(), protocol="paper", methods="all", **more):

@@ -10,7 +10,7 @@ from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_f
 from hierbench.data.prepared import Prepared
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
-from hierbench.execution.scheduler import run_plan
+from hierbench.execution.scheduler import run_jobs
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
@@ -238,14 +238,14 @@ def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_
         run = setting.store.run(job.id)
         return job.id == plan[2].id or (job.id == plan[0].id and (run.folder / "history.csv").exists())
 
-    failed = run_plan(
+    failed = run_jobs(
         plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state)), is_over=is_over
     )
     assert failed == {} and ended == [(plan[1].id, "done")]
     states = {job.id: setting.store.run(job.id).status["state"] for job in plan}
     assert states == {plan[0].id: "running", plan[1].id: "done", plan[2].id: "planned"}
     assert 1 <= len(history_of(setting.store.run(plan[0].id))) < epochs
-    assert run_plan(plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state))) == {}
+    assert run_jobs(plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state))) == {}
     assert {job_id for job_id, _ in ended[1:]} == doomed and len(ended) == 3
 
 

@@ -2,7 +2,7 @@
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.execution.run_job import execute
 from hierbench.runs.store import Store
 from hierbench.training.trainer import train
@@ -27,7 +27,7 @@ def stop_at(when):
 def plan_job(prepared, *overrides, method="ce", kind="type-I", protocol="paper"):
     """Return a short job of `shapes`; `method` is a name or a loaded one, and its bases are left out."""
     loaded = find_method(method) if isinstance(method, str) else method
-    return make_plan(load_recipe("shapes", [*SMALL, *overrides], protocol), prepared, [loaded], [kind], 1)[-1]
+    return make_jobs(load_recipe("shapes", [*SMALL, *overrides], protocol), prepared, [loaded], [kind], 1)[-1]
 
 
 def train_job(job, prepared, folder, report=lambda done, total: None):

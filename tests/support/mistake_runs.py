@@ -9,7 +9,7 @@ import torch
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import Prepared, arrays_digest, find
-from hierbench.execution.plan import make_plan
+from hierbench.execution.jobs import make_jobs
 from hierbench.metrics import Tally
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.state import State
@@ -54,7 +54,7 @@ def store_run(store, prepared, method, kind, scores, targets, seed=0, overrides=
     """Write a finished run, and of a re-ranked one its base with the same scores; return its id."""
     loaded = find_method(method)
     settings = load_recipe("shapes", overrides, **recipe)
-    jobs = [job for job in make_plan(settings, prepared, [loaded], [kind], seed + 1) if job.spec.seed == seed]
+    jobs = [job for job in make_jobs(settings, prepared, [loaded], [kind], seed + 1) if job.spec.seed == seed]
     for job in jobs:
         run = store.run(job.id)
         run.plan(job.spec.content())

@@ -4,7 +4,7 @@ import pytest
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.plan import make_plan, with_params
+from hierbench.execution.jobs import make_jobs, with_params
 from hierbench.leaderboard import board
 from hierbench.leaderboard.ablation_table import VARIANTS
 from hierbench.runs.record_reader import read_records
@@ -20,7 +20,7 @@ SAME = {"backbone": 0.1, "transform": 0.15, "classifier": 0.15}
 def planned(shapes, overrides=(), methods="ce,crm,haframe", tuned=None):
     loaded = [find_method(name) for name in methods.split(",")]
     recipe = load_recipe("shapes", [*FAST, *overrides])
-    return make_plan(recipe, shapes, loaded, ["type-I", "type-II"], 1, tuned=tuned)
+    return make_jobs(recipe, shapes, loaded, ["type-I", "type-II"], 1, tuned=tuned)
 
 
 def rates(job):
@@ -102,7 +102,7 @@ def test_methods_with_rates_of_their_own_are_in_one_table(table, shapes):
 
 def test_weights_are_named_with_their_digest(shapes, tmp_path):
     recipe, store = load_recipe("shapes", ["model.weights=file"]), Store(tmp_path)
-    (job,) = make_plan(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54)
+    (job,) = make_jobs(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54)
     store.run(job.id).plan(job.spec.content())
     assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", read_records(store.root)).remark
 

@@ -5,7 +5,7 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.execution.plan import check_request, make_plan, with_params
+from hierbench.execution.jobs import check_request, make_jobs, with_params
 from hierbench.execution.resources import side_by_side
 from hierbench.training.fabric import resolve_precision
 from hierbench.training.memory import count_micro_batches
@@ -17,7 +17,7 @@ def check_overrides(*overrides):
 
 
 def planned(shapes, *overrides):
-    make_plan(load_recipe("shapes", overrides), shapes, [find_method("crm")], ["type-I"], 1)
+    make_jobs(load_recipe("shapes", overrides), shapes, [find_method("crm")], ["type-I"], 1)
 
 
 def tuned(params):

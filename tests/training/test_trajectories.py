@@ -14,8 +14,8 @@ from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import shipped_paths
+from hierbench.execution.jobs import make_jobs
 from hierbench.execution.parameters import stand_in_tree
-from hierbench.execution.plan import make_plan
 from hierbench.models import build_classifier
 from hierbench.runs.store import Store
 from hierbench.training.step import make_optimizer, set_rates
@@ -59,7 +59,7 @@ def planned(prepared, dataset, method, kind, overrides=()):
     """The job of a model under the authors' protocol; what is laid over it is not part of either protocol."""
     overrides = [f"train.epochs={STEPS}", f"train.batch_size={BATCH}", "model.weights=none", *overrides]
     recipe = load_recipe(dataset, overrides, "authors")
-    return make_plan(recipe, prepared, [find_method(method)], [kind], 1)[0]
+    return make_jobs(recipe, prepared, [find_method(method)], [kind], 1)[0]
 
 
 def new_model(job, hierarchy):

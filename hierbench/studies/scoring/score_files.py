@@ -15,7 +15,7 @@ from hierbench.config.scored_spec import Scored
 from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.prepared import Prepared, find
 from hierbench.data.user.user_dataset import if_current
-from hierbench.execution.plan import dataset_spec
+from hierbench.execution.jobs import dataset_spec
 from hierbench.hierarchy.class_names import ClassOrder
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names

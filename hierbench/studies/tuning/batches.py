@@ -5,7 +5,7 @@ from typing import Any
 
 from optuna.trial import Trial, TrialState
 
-from hierbench.execution.session import Execution
+from hierbench.execution.execution import Batch, Execution
 from hierbench.runs.job import Job
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.repair import is_finished
@@ -19,15 +19,18 @@ class Batches:
     def __init__(
         self, target: Target, search: Search, record: TrialRecord, execution: Execution, request: Request
     ) -> None:
-        self.target, self.search, self.record, self.execution = target, search, record, execution
-        self.store, self.request = execution.setting.store, request
+        self.target = target
+        self.search = search
+        self.record = record
+        self.execution = execution
+        self.store = execution.plan.setting.store
+        self.request = request
         self.labels: dict[str, str] = {}
         self._trials: dict[str, Trial] = {}  # by id of a job
         self._jobs: dict[int, list[Job]] = {}  # by number of a trial that has not ended
-        self._prunes = False  # whether first runs are being run
 
-    def steps(self) -> Iterator[list[Job]]:
-        """Yield the jobs of every configuration of the search, batch by batch."""
+    def steps(self) -> Iterator[Batch]:
+        """Yield the jobs of every configuration of the search, batch by batch; those before have run then."""
         while batch := self.search.next():
             for trial in batch:
                 jobs = self._jobs[trial.number] = self.target.jobs(trial.params)
@@ -36,36 +39,28 @@ class Batches:
                 self._count(job for job in jobs if is_finished(job.spec, self.store))
             ids = [job.id for trial in batch for job in self._jobs[trial.number]]
             self.request = extend_request(self.store.root, self.request, ids)
-            going_on = batch
+            continued = batch
             if self.search.sampler == "tpe":
                 first = [self._jobs[trial.number][0] for trial in batch]
-                self._prunes = True
-                yield first
-                going_on = [
+                yield Batch(first, self.labels, is_over=self._is_worse)
+                continued = [
                     self._trials[job.id]
                     for job in first
                     if not self._is_worse(job) and job.id not in self.execution.failed
                 ]
-            plan = [job for trial in going_on for job in self._jobs[trial.number]]
-            self._prunes = False
-            yield plan
+            jobs = [job for trial in continued for job in self._jobs[trial.number]]
+            yield Batch(jobs, self.labels, on_end=self._on_end)
             for trial in batch:
                 self._end(trial)
 
-    def is_over(self, job: Job) -> bool:
-        """Whether a job is stopped, or not started, as its trial is pruned."""
-        return self._prunes and self._is_worse(job)
-
     def _is_worse(self, job: Job) -> bool:
-        """Whether the trial of which this is the first run is pruned."""
+        """Whether the trial has been pruned; `job` is its first run."""
         run = read_record(self.store.run(job.id).folder)
         history = run.history() if run.epochs_done else []
         return self.search.is_worse(self._trials[job.id], history, job.spec.train.epochs)
 
-    def on_end(self, job: Job) -> None:
+    def _on_end(self, job: Job) -> None:
         """End the trial of a job if all its runs are done."""
-        if self._prunes:
-            return
         trial = self._trials[job.id]
         if all(is_finished(run.spec, self.store) for run in self._jobs.get(trial.number, [])):
             self._end(trial)

@@ -26,7 +26,8 @@ from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import json_digest
 from hierbench.data.prepared import Prepared
-from hierbench.execution.plan import group_names, make_spec, with_params
+from hierbench.execution.jobs import make_spec, with_params
+from hierbench.execution.rate_groups import group_names
 from hierbench.leaderboard.statistics import Cell, summarise
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, foreign_errors

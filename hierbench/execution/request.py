@@ -1,0 +1,102 @@
+"""A command that trains, resolved: its recipe on data and weights that are here, for a number of seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hierbench.api.registry import LoadedMethod
+from hierbench.config.options import Device, Options
+from hierbench.config.recipe import Recipe, chosen_types, load_recipe, with_weights_file
+from hierbench.config.sections import FeatureType
+from hierbench.data.prepared import Prepared
+from hierbench.data.user.user_dataset import with_sizes
+from hierbench.execution.inputs import Inputs, obtain
+from hierbench.execution.jobs import check_request
+from hierbench.execution.ray_connection import device_on_cluster
+from hierbench.execution.resources import choose_device
+from hierbench.models.libraries.lookup import resolve_model
+from hierbench.runs.store import Store
+from hierbench.training.fabric import resolve_precision
+from hierbench.utils.console import say
+from hierbench.utils.errors import UserError
+
+MAX_SEEDS = 1000  # also of a recipe
+
+
+@dataclass(frozen=True)
+class ResolvedRequest:
+    """The options of a command that trains, and all that follows from them before there is a plan.
+
+    Attributes:
+        options: of the command, with a device in place of "auto".
+        recipe: of the dataset, with the command's overrides; backbone, precision and sizes are resolved.
+        types: of the models.
+        num_seeds: as requested, or the recipe's.
+        inputs: data and weights, which a dry run may lack.
+    """
+
+    options: Options
+    recipe: Recipe
+    types: Sequence[FeatureType]
+    num_seeds: int
+    inputs: Inputs
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """The data; None in a dry run that lacks data or weights."""
+        return self.inputs.prepared
+
+    @property
+    def store(self) -> Store:
+        """The runs folder."""
+        return Store(self.options.runs.resolve())
+
+
+def requested_recipe(options: Options) -> Recipe:
+    """Return the recipe of a command's dataset, with its overrides and its file of weights."""
+    return with_weights_file(load_recipe(options.dataset, options.overrides, options.protocol), options.weights)
+
+
+def requested_seeds(options: Options, recipe: Recipe) -> int:
+    """Return the number of seeds of a command."""
+    num_seeds = recipe.seeds if options.seeds is None else options.seeds
+    if num_seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {num_seeds}")
+    if num_seeds > MAX_SEEDS:
+        raise UserError(
+            f"--seeds {num_seeds}: this is the number of seeds, at most {MAX_SEEDS:,}, which begin at 0; "
+            "a single seed cannot be chosen"
+        )
+    return num_seeds
+
+
+def resolve(
+    options: Options, recipe: Recipe, methods: Sequence[LoadedMethod], *, may_be_closed: bool = False
+) -> ResolvedRequest:
+    """Check a request, choose device and precision, and obtain data and weights; a dry run may lack them.
+
+    Args:
+        options: of the command.
+        recipe: see `requested_recipe`.
+        methods: that take part.
+        may_be_closed: whether a runs folder that cannot be written is no error, as it may hold all runs.
+
+    Raises:
+        UserError: the options do not fit, or something is not available.
+    """
+    types = chosen_types(options.types)
+    num_seeds = requested_seeds(options, recipe)
+    check_request(recipe, methods, types, options.overrides)
+    if options.executor == "ray" and not options.dry_run:
+        device: Device = device_on_cluster(options.address, options.device)
+    else:  # jobs that run elsewhere keep the device as asked
+        device = options.device if options.remote else choose_device(options.device)
+    if device == "cuda" and options.device == "auto" and recipe.model.frozen:
+        say("note: heads on frozen features train on the GPU; many CPU cores may be faster: --device cpu")
+    precision = resolve_precision(recipe.train.precision, device, frozen=recipe.model.frozen)
+    train = recipe.train.model_copy(update={"precision": precision})
+    resolved = resolve_model(recipe.model_copy(update={"train": train}))
+    options = replace(options, device=device)
+    inputs = obtain(resolved, options)
+    if inputs.closed and not may_be_closed:
+        raise UserError(inputs.closed)
+    return ResolvedRequest(options, with_sizes(resolved, inputs.prepared), types, num_seeds, inputs)
