@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.config.recipe import dataset_name, recipe_names
@@ -255,8 +255,8 @@ class Board(BoardData):
             raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
         if not self.of_runs.rows:
             raise UserError(f"the board of {self.dataset} has only predictions made elsewhere, which have no picture")
-        # Pictures are found by their names, as methods are.
-        figure: Figure = import_module("hierbench.figures.plots.figure_data").draw_board(self, kind, **run)
+        (entry,) = entry_points(group="hierbench.pictures", name="board")  # drawing is above this layer: it registers
+        figure: Figure = entry.load()(self, kind, **run)
         return figure
 
 

@@ -46,6 +46,7 @@ def reproduce(
     ] = None,
     protocol: ProtocolOfRuns = None,
     request: RequestOption = None,
+    constraints: Annotated[bool, "Print the recorded versions of packages, for pip install -c."] = False,
     run: Annotated[bool, "Run the command, and compare."] = False,
     runs: Annotated[Path | None, "Folder of the new runs; by default one that is removed if all agree."] = None,
     data_dir: DataOption = Path("data"),
@@ -56,7 +57,7 @@ def reproduce(
         int | None,
         typer.Option("--jobs", parser=parse_jobs, metavar="N|auto", help="Parallel jobs; auto: as many as fit."),
     ] = None,
-) -> Shown:
+) -> Shown | int:
     """Print the command behind a row; with --run, run it.
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
@@ -67,12 +68,17 @@ def reproduce(
     )
     if given_options and not run:
         raise UserError(f"{given_options[0]} is for --run, which runs the command")
+    from hierbench.studies.reproduction import constraints as constraints_of
     from hierbench.studies.reproduction import find_rows
     from hierbench.studies.retraining import repeat
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
+    rows = find_rows(Place(board, data_dir, protocol, request), row, dataset)
+    if constraints:
+        print(constraints_of(rows), end="")
+        return 0
     shown, code = [], 0
-    for recorded in find_rows(Place(board, data_dir, protocol, request), row, dataset):
+    for recorded in rows:
         compared, kept = repeat(recorded, runs, again) if run else ({}, [])
         code |= any(not repetition.agrees for repetition in compared.values())
         shown.append(_content(recorded, kept, compared))

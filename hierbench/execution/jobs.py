@@ -192,7 +192,7 @@ def make_spec(
         type=feature_type,
         model=recipe.model,
         train=TrainSpec(
-            **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `Session.open`
+            **recipe.train.model_dump(exclude={"lr"}),  # "auto" precision has been resolved, see `resolve`
             lr=recipe.rates_for(method.name, feature_type) if not bases else bases[0].train.lr,
         ),
         augment=recipe.augment,

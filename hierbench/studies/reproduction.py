@@ -1,5 +1,6 @@
 """A row of a table, and the options of the recorded request that gives its runs again."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,10 @@ from hierbench.runs.job import Job
 from hierbench.runs.method_files import kept_source
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import one_line
+
+PINNED = ("torch", "torchvision", "numpy", "scipy", "lightning-fabric", "timm")  # that numbers may depend on
+VERSION = re.compile(r"[0-9][0-9A-Za-z.!-]{0,40}")
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,31 @@ def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) 
         notes.append(f"no command: {error}")
     codes = {spec.method.name: records[run_id].method_digest for run_id, spec in specs.items()}
     return RecordedRow(row, metrics, run_by_seed, specs, codes, options, [*method_files.values()], notes)
+
+
+def constraints(rows: Sequence[RecordedRow]) -> str:
+    """Return the versions of the packages that the runs of rows had, as a file for `pip install -c`.
+
+    Raises:
+        UserError: they had several versions, or none is recorded.
+    """
+    environments = [run.environment for row in rows for run in row.runs.values()]
+    lines = []
+    for name in PINNED:
+        # "2.15.0+cu126" names a build, which other indices do not have.
+        versions = {str(values[name]).partition("+")[0] for values in environments if name in values}
+        if len(versions) > 1:
+            raise UserError(f"the runs had several versions of {name}: {', '.join(sorted(versions))}; choose a row")
+        lines += [f"{name}=={version}" for version in versions if VERSION.fullmatch(version)]
+    if not lines:
+        raise UserError("no version of a package is recorded with these runs")
+    labels = ", ".join(f"{row.row.method}:{row.row.type}" for row in rows)
+    described = [
+        f"{name} {one_line(value, 60)}"
+        for name in ("python", "hierbench", "commit")
+        for value in dict.fromkeys(str(values[name]) for values in environments if name in values)
+    ]
+    return "\n".join([f"# {labels} ran with {', '.join(described)}", *lines, ""])
 
 
 def specs_with_bases(records: Records, runs: Iterable[Record]) -> dict[str, Spec]:

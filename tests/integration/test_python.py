@@ -27,7 +27,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
 def light():
     """Trains in this process, without MLflow, and does not measure the machine."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("execution.session", "studies.comparison"):
+        for module in ("execution.execution", "studies.comparison"):
             patch.setattr(f"hierbench.{module}.default_uri", lambda runs: "off")
         patch.setattr("hierbench.execution.resources.num_cores", lambda: 1)
         patch.setattr("hierbench.execution.estimate.seconds_per_image", lambda *_: 1e-4)

@@ -7,9 +7,11 @@ import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
+from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
 from hierbench.config.overrides import toml_text
@@ -61,12 +63,12 @@ class TemplateRequest:
         return {key: value for key, value in vars(self.options).items() if value != getattr(DEFAULT_OPTIONS, key)}
 
     def command(self, name: str, backbone: str) -> str:
-        """Return the command that writes the same dataset with another name and backbone, as a comment."""
+        """Return the command that writes the same dataset with another name and backbone."""
         parts = ["hierbench", "data", "new", name, "--images", self.images, "--tree", self.tree]
         parts += [part for key, value in self.tree_keys.items() for part in (f"--{key}", value)]
         parts += ["--skip-broken"] * self.skip_broken
         parts += ["--resize", self.resize] * (self.resize != "stretch") + ["--backbone", backbone]
-        return f"#   {one_line(shlex.join(parts))}"
+        return one_line(shlex.join(parts))
 
 
 def write_recipe(
@@ -207,64 +209,42 @@ def _text(
     measured: tuple[list[float], list[float]] | None,
     views: int = 1,
 ) -> str:
+    """Return the recipe: `recipe.toml.j2`, filled in."""
     num = max(1, sizes.train)
-    epochs = min(30, max(8 if request.frozen else 10, round((60_000 if request.frozen else 30_000) / num)))
-    rate, batch = (0.01, 64) if request.frozen else (0.03, 32)
-    other = augment = ""
-    if request.features:
-        model = "frozen = true" + f"\nviews = {views}  # of each training example; a step draws one" * (views > 1)
-    elif request.frozen:
-        model = (
-            'weights = "default"  # downloaded by the library; "file" takes the one of --weights FILE\nfrozen = true'
-        )
-        other = "# A small network from random weights, without a download:\n"
-        other += request.command(f"{request.name}-small", SMALL) + "\n"
-        augment = "\n[augment]\nflip = false  # mean and std are the backbone's own\n"
-    else:
-        model = 'weights = "none"'
-        other = "# Frozen features of a published network are far better on photographs; its weights are downloaded:\n"
-        other += request.command(f"{request.name}-frozen", "timm:tf_efficientnet_lite0") + "\n"
-        augment = '\n[augment]\npad = 4\npad_mode = "reflect"\nflip = true'
-        mean, deviation = measured or ([0.5] * 3, [0.5] * 3)
-        augment += f"\nmean = {mean}  # measured on the training images\nstd = {deviation}\n"
-    rates = "\n\n".join(
-        f"[train.lr.type-{kind}]\nbackbone = {rate}\ntransform = {rate}\nclassifier = {rate}" for kind in ("I", "II")
-    )
-    expected = ""
-    if sizes.image_size is not None:
-        expected = f"image_size = {list(sizes.image_size)}  # height, width that images are resized to\n"
-    if sizes.height:
-        counts = "\n".join(f"{split} = {getattr(sizes, split)}" for split in ("train", "val", "test"))
-        expected += f"height = {sizes.height}\nlevel_sizes = {list(sizes.level_sizes)}\n{counts}\n"
-    lines = [f"{key} = {toml_text(section[key])}" for key in ("images", "features", "tree") if key in section]
-    lines += [f"{key} = {toml_text(value)}" for key, value in request.tree_keys.items()]
-    lines += [f"order = {toml_text(request.order)}"] if request.order else []
-    lines += ["skip_broken = true  # images that cannot be read"] * request.skip_broken
+    source: dict[str, str] = {key: toml_text(section[key]) for key in ("images", "features", "tree") if key in section}
+    source |= {key: toml_text(value) for key, value in request.tree_keys.items()}
+    if request.order:
+        source["order"] = toml_text(request.order)
+    if request.skip_broken:
+        source["skip_broken"] = "true  # images that cannot be read"
     if "splits" in section:
-        lines += [f"splits = {section['splits']}", f"resize = {toml_text(request.resize)}"]
-    source = "\n".join(lines)
-    return f"""# {request.name}: written by hierbench data new; every key can be changed (docs/your-data.md).
-#
-# command   hierbench run --methods paper --dataset ./{request.output.name}
-
-dataset = {toml_text(request.name)}
-title = {toml_text(request.name)}
-seeds = 3
-
-[source]
-{source}
-
-[expected]
-{expected}
-{other}[model]
-backbone = {toml_text(request.backbone)}
-{model}
-
-[train]
-epochs = {epochs}
-batch_size = {batch}
-precision = "float32"
-sampling = "natural"  # "balanced" draws every class equally often
-
-{rates}
-{augment}"""
+        source |= {"splits": section["splits"], "resize": toml_text(request.resize)}
+    if request.frozen:
+        kind = "features" if request.features else "frozen"
+        other_command = request.command(f"{request.name}-small", SMALL)
+        epochs = min(30, max(8, round(60_000 / num)))
+    else:
+        kind = "trained"
+        other_command = request.command(f"{request.name}-frozen", "timm:tf_efficientnet_lite0")
+        epochs = min(30, max(10, round(30_000 / num)))
+    mean, deviation = measured or ([0.5] * 3, [0.5] * 3)
+    environment = Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    environment.filters["toml"] = toml_text
+    template = resources.files("hierbench.data.user").joinpath("recipe.toml.j2").read_text(encoding="utf-8")
+    return environment.from_string(template).render(
+        name=request.name,
+        file_name=request.output.name,
+        source=source,
+        sizes=sizes,
+        kind=kind,
+        other_command=other_command,
+        backbone=request.backbone,
+        views=views,
+        epochs=epochs,
+        batch_size=64 if request.frozen else 32,
+        rate=0.01 if request.frozen else 0.03,
+        mean=mean,
+        deviation=deviation,
+    )
