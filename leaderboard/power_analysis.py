@@ -56,7 +56,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SeedPlan:
     """The seeds that two rows need.
 
     Attributes:
@@ -122,7 +122,7 @@ def seeds_needed(effect: Effect, power: float = POWER, level: float = SIGNIFICAN
     return many
 
 
-def plan(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> Plan:
+def plan(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> SeedPlan:
     """Return the seeds for an effect, and for the ends of the interval of its difference."""
     between = None
     if effect.ci95 is not None:
@@ -130,7 +130,9 @@ def plan(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> Pl
         few, many = (seeds_needed(Effect(end, effect.deviations), power, level) for end in ends)
         between = few, many
     seeds = seeds_needed(effect, power, level)
-    return Plan(effect, seeds, between, reached=None if seeds is None else float(compute_power(effect, seeds, level)))
+    return SeedPlan(
+        effect, seeds, between, reached=None if seeds is None else float(compute_power(effect, seeds, level))
+    )
 
 
 def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *, paired: bool = True) -> Effect | None:

@@ -21,7 +21,7 @@ from hierbench.leaderboard.open_board import requested_records
 from hierbench.leaderboard.table import Shown
 from hierbench.runs.job import Job
 from hierbench.studies.comparison import AGAIN
-from hierbench.studies.study import Report, carry_out
+from hierbench.studies.study import StudyReport, carry_out
 from hierbench.utils.errors import UserError
 
 
@@ -68,7 +68,7 @@ def plan_ablation(request: ResolvedRequest, methods: Sequence[LoadedMethod], var
     )
 
 
-def ablation_report(plan: Plan, variants: Sequence[Sequence[Job]]) -> Report:
+def ablation_report(plan: Plan, variants: Sequence[Sequence[Job]]) -> StudyReport:
     """Return the paper's table of the ablation."""
     recipe, options = plan.request.recipe, plan.request.options
     ids = [[job.id for job in jobs] for jobs in variants]
@@ -76,7 +76,7 @@ def ablation_report(plan: Plan, variants: Sequence[Sequence[Job]]) -> Report:
     board = Board.of(options.dataset, requested_records(options.runs, all_ids, AGAIN), all_ids)
     table = ablation_table([(recipe.title, ablation_board(board, recipe.model.backbone, ids))])
     file = options.runs / f"ablation-{recipe.dataset}.md"
-    return Report(
+    return StudyReport(
         table,
         {file.with_suffix(".json"): render(table, "json"), file: render(table)},
         [f"\ntables: {options.runs}/ablation-{recipe.dataset}.md and .json; runs: {options.runs}/<id>/"],

@@ -34,7 +34,7 @@ from hierbench.leaderboard.open_board import requested_records
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import default_uri, page_of_runs
 from hierbench.runs.requests import Budget
-from hierbench.studies.study import Report, StudyResult, carry_out
+from hierbench.studies.study import StudyReport, StudyResult, carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
@@ -113,7 +113,7 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
     )
 
 
-def comparison_report(plan: Plan, columns: Sequence[Column]) -> Report:
+def comparison_report(plan: Plan, columns: Sequence[Column]) -> StudyReport:
     """Return the leaderboard of the runs of a plan."""
     options = plan.request.options
     ids = [job.id for job in plan.jobs if job.shown]
@@ -126,7 +126,7 @@ def comparison_report(plan: Plan, columns: Sequence[Column]) -> Report:
         for row in board.rows
         if column.name in row.metrics
     }
-    return Report(
+    return StudyReport(
         board.table,
         {file.with_suffix(".json"): render(board.table, "json"), file: render(board.table)},
         _places(board, options),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Report:
+class StudyReport:
     """What the runs of a plan show.
 
     Attributes:
@@ -52,7 +52,7 @@ class StudyResult:
     board: Board | None = None
 
 
-def carry_out(plan: Plan, make_report: Callable[[Plan], Report]) -> StudyResult:
+def carry_out(plan: Plan, make_report: Callable[[Plan], StudyReport]) -> StudyResult:
     """Announce a plan, record its request, run it, and write its report; the exit code is 1 if a job failed.
 
     `--dry-run` and `--plan-only` return before anything is run.
@@ -89,7 +89,7 @@ def record(plan: Plan) -> Request:
     )
 
 
-def write(report: Report, mirror: Mirror) -> None:
+def write(report: StudyReport, mirror: Mirror) -> None:
     """Write the files of a report, and attach one in MLflow."""
     for path, content in report.files.items():
         if isinstance(content, str):

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hierbench.leaderboard.power_analysis import MOST_SEEDS, Plan
+from hierbench.leaderboard.power_analysis import MOST_SEEDS, SeedPlan
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.leaderboard.tables.differences_table import reference_title
 
 TESTS = {"paired": "paired by seed", "welch": "Welch"}
 
 
-def power_table(plans: Sequence[Plan], power: float, level: float, **description: str) -> Table:
+def power_table(plans: Sequence[SeedPlan], power: float, level: float, **description: str) -> Table:
     """Return a row per plan, and below it the meaning of the numbers.
 
     Args:
@@ -46,12 +46,12 @@ def power_table(plans: Sequence[Plan], power: float, level: float, **description
     )
 
 
-def _rows(plan: Plan) -> list[Text]:
+def _rows(plan: SeedPlan) -> list[Text]:
     assert plan.row is not None and plan.reference is not None
     return [Text(plan.row.type), Text(plan.row.title), Text(reference_title(plan.row, plan.reference))]
 
 
-def _numbers(plan: Plan) -> list[Text | Number]:
+def _numbers(plan: SeedPlan) -> list[Text | Number]:
     effect = plan.effect
     test = TESTS[effect.test] if effect.n is None else f"{TESTS[effect.test]}, from {effect.n} seeds"
     return [
@@ -63,7 +63,7 @@ def _numbers(plan: Plan) -> list[Text | Number]:
     ]
 
 
-def _between(plan: Plan) -> str:
+def _between(plan: SeedPlan) -> str:
     return " to ".join(_seeds(seeds) for seeds in plan.between) if plan.between else "-"
 
 
@@ -71,7 +71,7 @@ def _seeds(seeds: int | None) -> str:
     return f"more than {MOST_SEEDS:,}" if seeds is None else str(seeds)
 
 
-def _plan_record(plan: Plan) -> dict[str, Any]:
+def _plan_record(plan: SeedPlan) -> dict[str, Any]:
     """Return a plan for JSON; numbers of seeds above 1,000 are None, and assumed parts are left out."""
     effect, record = plan.effect, dict[str, Any]()
     if plan.row is not None and plan.reference is not None:

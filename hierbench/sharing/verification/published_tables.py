@@ -1,44 +1,33 @@
 """Tables against the records that they are made of: published ones, and those that a command wrote beside its runs."""
 
-import csv
 import glob
-import math
 import os
-import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from hierbench.config.overrides import flatten
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board, planned_seeds
 from hierbench.leaderboard.columns import PAPER, Column, find_column, further_names
 from hierbench.leaderboard.extra_columns import counted_runs, with_columns
-from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.settings import OF_RECIPE
 from hierbench.leaderboard.statistics import METRICS
-from hierbench.leaderboard.table import Table
 from hierbench.runs.findings import Finding
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.record import Records
 from hierbench.runs.state import ORDER, State
 from hierbench.runs.store import RUN_ID
-from hierbench.sharing.place import PAGES, SUFFIXES
 from hierbench.sharing.received_files import Received
-from hierbench.sharing.table_page import table_page
+from hierbench.sharing.verification.published_pages import compare_pages, is_same
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import parse_json_object, read_text
+from hierbench.utils.files import parse_json_object
 
 NAMED = {state.value: state for state in State}
-MARKUP = re.compile(
-    r"<[^>]*>|\{[a-z]+!\d+\}|\{\d+\}\{\*\}|\\[a-zA-Z]+|[^\w.+-]"
-)  # of HTML, and of LaTeX with its colours
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 
 
 class GivenRow(BaseModel):
@@ -171,12 +160,12 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
         return finding
     board = _as_claimed(given_table, board, finding, published=published)
     _check_runs(board, finding, published=published)
+    unknown = ["tuning"] if records.notes else []  # requests are ignored, which have the budgets
     made = parse_json_object(board.render("json"))
-    if records.notes:  # requests are ignored, which have the tuning budgets
-        content, made = _drop_keys(content, ["tuning"]), _drop_keys(made, ["tuning"])
-    _compare_rows(content, made, finding)
+    for difference in _row_differences(_drop_keys(content, unknown), _drop_keys(made, unknown)):
+        finding.reject(difference)
     if published and not finding.rejected:
-        _note_pages(path, board, finding)
+        compare_pages(path, board, finding)
     return finding
 
 
@@ -216,89 +205,6 @@ def _with_rejected(records: Records) -> Records:
     return replace(records, by_id=states)
 
 
-def _note_pages(path: Path, board: Board, finding: Finding) -> None:
-    """Note each page beside a table that differs from the one this version writes of its records."""
-    table = board.table
-    for format in PAGES:
-        page = path.with_suffix(suffix := SUFFIXES[format])
-        if not os.path.lexists(page):
-            if suffix == ".md":
-                finding.note(f"{page.name} is missing")
-        elif (text := _read_text(page)) != (made := _read_page(board, table, format, path.parent)):
-            right = {
-                cell: numbers
-                for cell, numbers in numbers_by_cell(made, format).items()
-                if cell[2] != "Tuning" or not board.records.notes  # requests are ignored, which have the budgets
-            }
-            if difference := _first_difference(numbers_by_cell(text or "", format), right):
-                finding.reject(f"{page.name}: {difference}")
-                continue
-            own_settings = _settings_in(made)
-            untrue = [
-                setting
-                for setting in _settings_in(text)
-                if setting not in own_settings and not setting.startswith(OF_RECIPE)
-            ]
-            if untrue:
-                finding.note(f"{page.name} says other settings than the records: {'; '.join(untrue)}")
-            else:
-                finding.note(f"{page.name} is not what this version writes of these records; the .json is")
-
-
-def numbers_by_cell(page: str, format: Format) -> dict[tuple[str, str, str], list[str]]:
-    """Return the numbers in the cells of a page's tables, by the row's first two texts and the column's heading."""
-    if format == "csv":
-        lines = [row for row in csv.reader(page.splitlines()) if row]
-    elif format == "latex":
-        lines = [re.split(r"(?<!\\)&", line.split("\\\\")[0]) for line in page.splitlines() if "&" in line]
-    else:
-        lines = [
-            line.strip().strip("|").split("|")
-            for line in page.splitlines()
-            if line.startswith("|") and not line.startswith("|:")
-        ]
-    numbers: dict[tuple[str, str, str], list[str]] = {}
-    heading, model = list[str](), ""
-    for line in lines:
-        cells = [" ".join(MARKUP.sub(" ", cell).split()) for cell in line]
-        if len(cells) != len(heading) or not any(map(NUMBER.search, cells[2:])):
-            heading = cells
-            continue
-        model = cells[0] or model
-        for title, cell in zip(heading[2:], cells[2:], strict=True):
-            numbers[model, cells[1], title] = NUMBER.findall(cell)
-    return numbers
-
-
-def _first_difference(
-    page: dict[tuple[str, str, str], list[str]], made_numbers: dict[tuple[str, str, str], list[str]]
-) -> str:
-    """Return the first cell of a page whose numbers are not those of the records, "" without one."""
-    for (model, method, title), numbers in page.items():
-        right = made_numbers.get((model, method, title), numbers)
-        pairs = zip(numbers, right, strict=False)
-        if len(numbers) != len(right) or any(_difference(float(number), float(made)) for number, made in pairs):
-            return f"{model} {method}, {title} is {' +/- '.join(numbers)}, the records give {' +/- '.join(right)}"
-    return ""
-
-
-def _read_page(board: Board, table: Table, format: Format, folder: Path) -> str:
-    return table_page(board, folder) if format == "markdown" else render(table, format)
-
-
-def _settings_in(text: str | None) -> list[str]:
-    """Return the parts of the sentence of a page that says how its runs were trained."""
-    match = re.search(r"Settings: (.*?)\.?(?= Evidence: |$)", text or "", re.MULTILINE)
-    return match[1].split("; ") if match else []
-
-
-def _read_text(page: Path) -> str | None:
-    try:
-        return read_text(page)
-    except (OSError, ValueError):
-        return None
-
-
 def _strength(state: State | None) -> int:
     return len(ORDER) if state is None else ORDER.index(state)
 
@@ -323,21 +229,30 @@ def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, publ
     return replace(board, rows=ranked, seeds=seeds)
 
 
-def _compare_rows(given_table: dict[str, Any], made: dict[str, Any], finding: Finding) -> None:
-    """Reject a .json whose values differ from those of the records, in the columns that it names."""
-    for name in sorted((given_table.keys() | made.keys()) - {"rows", "columns"}):
-        if given_table.get(name) != made.get(name):
-            finding.reject(f"{name} is {given_table.get(name)!r}, the records give {made.get(name)!r}")
+def _row_differences(given_table: dict[str, Any], made: dict[str, Any]) -> Iterator[str]:
+    """Yield the first value of each key, and of each row, in which a .json differs from one of the records."""
+    for key in sorted((given_table.keys() | made.keys()) - {"rows", "columns"}):
+        if difference := _first_difference({key: given_table.get(key)}, {key: made.get(key)}):
+            yield difference
     unmatched = {tuple(row["runs"]): row for row in made["rows"]}
     for row in given_table["rows"]:
         label = f"{row.get('title')} {row.get('type')}"
         made_row = unmatched.pop(tuple(row["runs"]), None)
         if made_row is None:
-            finding.reject(f"the row {label} is of runs that no row of the records has together")
-        elif difference := _difference(row, made_row):
-            finding.reject(f"the row {label}: {difference}")
+            yield f"the row {label} is of runs that no row of the records has together"
+        elif difference := _first_difference(row, made_row):
+            yield f"the row {label}: {difference}"
     for row in unmatched.values():
-        finding.reject(f"the row {row['title']} {row['type']}, which the records have, is missing")
+        yield f"the row {row['title']} {row['type']}, which the records have, is missing"
+
+
+def _first_difference(content: dict[str, Any], made: dict[str, Any]) -> str:
+    """Return the first key whose values differ, "" without one."""
+    values, right = dict(flatten(content)), dict(flatten(made))
+    for key in sorted(values.keys() | right.keys()):
+        if not is_same(values.get(key), right.get(key)):
+            return f"{key.replace('.', ' ')} is {values.get(key)!r}, the records give {right.get(key)!r}"
+    return ""
 
 
 def _drop_keys(content: Any, names: Collection[str]) -> Any:
@@ -345,17 +260,3 @@ def _drop_keys(content: Any, names: Collection[str]) -> Any:
     if isinstance(content, dict):
         return {name: _drop_keys(value, names) for name, value in content.items() if name not in names}
     return [_drop_keys(value, names) for value in content] if isinstance(content, list) else content
-
-
-def _difference(given_value: Any, made: Any, place: str = "") -> str:
-    """Return the first place where two values differ, or ""."""
-    if isinstance(given_value, dict) and isinstance(made, dict):
-        for name in sorted(given_value.keys() | made.keys()):
-            if difference := _difference(given_value.get(name), made.get(name), f"{place} {name}".strip()):
-                return difference
-        return ""
-    if isinstance(given_value, list) and isinstance(made, list) and len(given_value) == len(made):
-        return next(filter(None, map(_difference, given_value, made, [place] * len(given_value))), "")
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (given_value, made))
-    same = math.isclose(given_value, made, rel_tol=CLOSE, abs_tol=CLOSE) if numbers else given_value == made
-    return "" if same else f"{place} is {given_value!r}, the records give {made!r}"

@@ -29,7 +29,7 @@ from hierbench.runs.record_reader import read_record
 from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, Frame, curves_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure
-from hierbench.studies.study import Report, carry_out
+from hierbench.studies.study import StudyReport, carry_out
 from hierbench.training.snapshots import default_every, is_complete
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
@@ -106,7 +106,7 @@ def plan_collapse(
     )
 
 
-def collapse_report(plan: Plan) -> Report:
+def collapse_report(plan: Plan) -> StudyReport:
     """Measure the snapshots, and return the summary with figure and data."""
     recipe = plan.request.recipe
     curves = measured_curves(plan)
@@ -114,13 +114,13 @@ def collapse_report(plan: Plan) -> Report:
     data = plan.request.options.runs.parent / f"collapse-{recipe.dataset}.json"
     files: dict[Path, str | Figure] = {data: render(table, "json"), data.with_suffix(".csv"): render(table, "csv")}
     if not curves:
-        return Report(None, files, attached=data)
+        return StudyReport(None, files, attached=data)
     with house_style():
         figure = draw(recipe, curves)
     files |= {data.with_suffix(suffix): figure for suffix in (".svg", ".png")}
     place = data.with_suffix("")
     lines = [f"\nfigure and data: {place}.png, .svg, .csv and .json"]
-    return Report(table, files, lines, attached=data.with_suffix(".png"))
+    return StudyReport(table, files, lines, attached=data.with_suffix(".png"))
 
 
 def frame_recipes(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
