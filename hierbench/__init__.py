@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 # Names load on first use: `import hierbench` must not pay for torch.
-_HOME = {
+_MODULE_BY_NAME = {
     "Board": "hierbench.leaderboard.board",
     "Hierarchy": "hierbench.hierarchy.label_tree",
     "Method": "hierbench.api.method",
@@ -72,8 +72,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name == "metrics":
         return import_module("hierbench.metrics")
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULE_BY_NAME:
+        return getattr(import_module(_MODULE_BY_NAME[name]), name)
     if name == "__version__":  # as the package was installed, from the git tag
         return import_module("importlib.metadata").version("hierbench")
     raise AttributeError(f"module 'hierbench' has no attribute {name!r}")

@@ -7,7 +7,7 @@ from typing import Any
 from hierbench.config.sections import FeatureType
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_data import PUBLISHED
-from hierbench.leaderboard.columns import PAPER
+from hierbench.leaderboard.columns import PAPER_COLUMNS
 from hierbench.leaderboard.paper_tables import PAPER_RUNS, paper_distance, paper_lines
 from hierbench.leaderboard.statistics import Cell, Row, on_ranked, with_best
 from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text
@@ -88,7 +88,7 @@ def ablation_board(board: Board, backbone: str, ids: Sequence[Sequence[str]]) ->
 
 def ablation_table(tables: Sequence[Ablation]) -> Table:
     """Return the variants of each dataset with their parts."""
-    columns = [column for column in PAPER if any(column in board.shown for _, board in tables)]
+    columns = [column for column in PAPER_COLUMNS if any(column in board.shown for _, board in tables)]
     entries = [
         (title, board, variant, row)
         for title, board in tables

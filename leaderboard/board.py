@@ -109,7 +109,8 @@ class Board(BoardData):
             ranked, _ = rank(rows)
             remarks += _remark_on_few_seeds(rows)
             evidence = count_states(rows, records)
-            remark, file = "; ".join(remarks), dataset if dataset != name else ""
+            remark = "; ".join(remarks)
+            file = dataset if dataset != name else ""
             return cls(name, SCORED, data.distance, ranked, remark, evidence=evidence, records=records, file=file)
         board = cls._of_runs(dataset, records, ids, same_protocol, protocols, request)
         if ids is not None or not scored:
@@ -133,7 +134,8 @@ class Board(BoardData):
         if ids is None:
             candidates, last, left_out_note = choose(candidates, records.requests, request)
         else:
-            last, left_out_note = newest_finished(candidates), ""
+            last = newest_finished(candidates)
+            left_out_note = ""
             candidates = comparable(candidates, last, with_bases=False)
         newest = last.job
         if not candidates:

@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Self
 
 from hierbench.config.sections import PAPER_METHODS
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.paired import Difference, baseline_tests
 from hierbench.leaderboard.scored_rows import is_scored_row
 from hierbench.leaderboard.statistics import CitedRow, Row
 from hierbench.runs.record import Records
 from hierbench.utils.errors import UserError
 
-PUBLISHED, SCORED = (
-    "published",
-    "scored",
-)  # in place of a protocol: printed tables, and only scored rows
+PUBLISHED = "published"  # in place of a protocol: printed tables
+SCORED = "scored"  # likewise: only scored rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,7 +44,7 @@ class BoardData:
     distance: str
     rows: tuple[Row, ...]
     remark: str = ""
-    columns: tuple[Column, ...] = PAPER
+    columns: tuple[Column, ...] = PAPER_COLUMNS
     evidence: str = ""
     seeds: tuple[int, ...] = ()
     records: Records = field(default=Records(Path()), compare=False)

@@ -9,11 +9,11 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.utils.text import one_line
 
-OF_ONE_RUN = ("seed", "base", "schema_version")  # keys of a spec that do not describe its row
+RUN_KEYS = ("seed", "base", "schema_version")  # keys of a spec that do not describe its row
 ENVIRONMENT = ("hierbench", "torch", "torchvision", "timm", "python", "system", "device", "devices")
-ABSENT = "none"
+ABSENT_VALUE = "none"
 DIGEST = 12  # characters of a digest that are shown
-LONGEST = 80  # of a value, which may be a stranger's
+MAX_VALUE_LENGTH = 80  # of a value, which may be a stranger's
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def finished_runs(row: Row, records: Records) -> list[Record]:
 
 def _shared_settings(content: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that the runs of a row share, {dotted key: value}."""
-    return dict(flatten({key: value for key, value in content.items() if key not in OF_ONE_RUN}))
+    return dict(flatten({key: value for key, value in content.items() if key not in RUN_KEYS}))
 
 
 def _environment(runs: Sequence[Record]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _environment(runs: Sequence[Record]) -> dict[str, Any]:
     for run in runs:
         for name in ENVIRONMENT:
             if name in run.environment:
-                value = one_line(str(run.environment[name]), LONGEST)
+                value = one_line(str(run.environment[name]), MAX_VALUE_LENGTH)
                 values_by_key.setdefault(f"environment.{name}", set()).add(value)
     return {name: " / ".join(sorted(values)) for name, values in values_by_key.items()}
 
@@ -76,7 +76,7 @@ def _environment(runs: Sequence[Record]) -> dict[str, Any]:
 def value_text(value: Any) -> str:
     """Return a value of a spec as it is shown: of a digest the beginning."""
     if value is None or value == {}:
-        return ABSENT
-    text = one_line(str(value), LONGEST)
+        return ABSENT_VALUE
+    text = one_line(str(value), MAX_VALUE_LENGTH)
     is_digest = len(text) == 64 and set(text) <= set("0123456789abcdef")
     return text[:DIGEST] if is_digest else text

@@ -51,8 +51,8 @@ def find_column(name: str) -> Column:
     return Column(info.name, info.title, info.direction == "higher", info.unit)
 
 
-PAPER = tuple(map(find_column, metric_table.PAPER))
-PAPER_BY_NAME = {column.name: column for column in PAPER}
+PAPER_COLUMNS = tuple(map(find_column, metric_table.PAPER_NAMES))
+PAPER_BY_NAME = {column.name: column for column in PAPER_COLUMNS}
 
 
 def requested_columns(text: str | None, option: str = "--metrics") -> tuple[Column, ...]:
@@ -64,7 +64,7 @@ def requested_columns(text: str | None, option: str = "--metrics") -> tuple[Colu
         UserError: an unknown name, with the nearest one; no name at all; or a + before some names only.
     """
     if text is None:
-        return PAPER
+        return PAPER_COLUMNS
     names = [name.strip() for name in text.split(",")]
     if not all(name.removeprefix("+").strip() for name in names):
         raise UserError(f"{option} {text!r}: give names separated by commas, as in hf_macro,ece or +hf_macro,+ece")
@@ -72,7 +72,7 @@ def requested_columns(text: str | None, option: str = "--metrics") -> tuple[Colu
     if len(adds) > 1:
         raise UserError(f"{option} {text}: put + before all names to add columns to the paper's, or before none")
     columns = [find_column(name.removeprefix("+").strip()) for name in names]
-    return tuple(dict.fromkeys([*(PAPER if adds == {True} else ()), *columns]))
+    return tuple(dict.fromkeys([*(PAPER_COLUMNS if adds == {True} else ()), *columns]))
 
 
 def check_columns(columns: Sequence[Column], hierarchy: Hierarchy) -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import COSTS, PAPER, Column, further_names
+from hierbench.leaderboard.columns import COSTS, PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.ranking import mark_rows
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, summarise
 from hierbench.runs.further_metrics import Values, read_further, write_further
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
@@ -33,9 +33,10 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         UserError: the tree is not here or has no such level, or no row has a chosen metric.
     """
     board = replace(board, data_dir=data_dir)
-    if tuple(columns) == PAPER:
+    if tuple(columns) == PAPER_COLUMNS:
         return board
-    names, damaged = further_names(columns), dict[str, str]()
+    names = further_names(columns)
+    damaged = dict[str, str]()
     done = {id(row): counted_runs(row, board.records) for row in board.rows}
     values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir, damaged)
     if damaged:
@@ -43,7 +44,8 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         done = {
             id(row): [run for run in counted_runs(row, board.records) if run.id not in damaged] for row in board.rows
         }
-    rows, shown = [], [column.name for column in columns]
+    rows = []
+    shown = [column.name for column in columns]
     for row in board.rows:
         of_runs = [values[run.id] for run in done[id(row)]]
         spec = done[id(row)][0].spec if of_runs else None
@@ -53,14 +55,16 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         cells = {**_cells(names, of_runs, ddof), **_cells(costs, of_row, ddof)}
         rows.append(replace(row, metrics={**row.metrics, **cells}))
     if not any(name in row.metrics for name in shown for row in rows):  # as for only HierDist@20, with ten classes
-        raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in METRICS)}")
-    remark, claimed = board.remark, claimed_metrics(names, [run for runs in done.values() for run in runs])
+        raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in PAPER_METRICS)}")
+    remark = board.remark
+    claimed = claimed_metrics(names, [run for runs in done.values() for run in runs])
     if claimed:
         subject = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
         remark = "; ".join(filter(None, [remark, f"{subject}: not computed from the predictions here, and not ranked"]))
     for error in damaged.values():
         remark = "; ".join(filter(None, [remark, f"a run is not counted: {error}"]))
-    if lacking := sum(not of_run.keys() >= set(names) for of_run in values.values()):
+    lacking = sum(not of_run.keys() >= set(names) for of_run in values.values())
+    if lacking:
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
     columns = tuple(replace(column, claimed=column.name in claimed or column.name in COSTS) for column in columns)
@@ -127,7 +131,8 @@ def measure(
     with Meter("metrics", float(len(missing))) as meter:
         for run in missing:
             assert run.dataset is not None
-            tree, known_values = trees.of(run.dataset), values_by_run[run.id]
+            tree = trees.of(run.dataset)
+            known_values = values_by_run[run.id]
             needed = [name for name in names if name not in known_values]
             for name in needed:
                 find_metric(name, tree)

@@ -10,14 +10,14 @@ from hierbench.config.sections import FeatureType
 from hierbench.config.spec import Spec
 from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.settings import MISSING, find_recipe, published_value, recorded_value
-from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.settings import NO_VALUE, find_recipe, published_value, recorded_value
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import HEADINGS, MEAN, PRINTED_DIGITS, seeds
 
 BASES = {"crm": "ce"}  # differences of a model affect its re-ranking too
-COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")
-ROUNDING = 1e-9  # intervals that touch in decimals may be apart in binary
+LEDGER_COLUMNS = ("Model", "Method", "Metric", "Published", "Ours", "Gap", "Overlap", "Runs", "Differences")
+DECIMAL_ROUNDING = 1e-9  # intervals that touch in decimals may be apart in binary
 
 
 class KnownDifference(Closed):
@@ -43,7 +43,7 @@ class KnownDifference(Closed):
             return False
         if self.key and spec is not None:
             value = recorded_value(spec, self.key)
-            return value is not MISSING and value != published_value(dataset, self.key)
+            return value is not NO_VALUE and value != published_value(dataset, self.key)
         return not self.protocols or protocol in self.protocols
 
 
@@ -71,7 +71,7 @@ class Entry:
     def overlap(self) -> bool | None:
         """Whether the two intervals have a point in common, None where there are not two."""
         widths = [cell.ci95 for cell in (self.published, self.ours) if cell is not None and cell.ci95 is not None]
-        return None if self.gap is None or len(widths) < 2 else abs(self.gap) <= sum(widths) + ROUNDING
+        return None if self.gap is None or len(widths) < 2 else abs(self.gap) <= sum(widths) + DECIMAL_ROUNDING
 
 
 @dataclass
@@ -96,7 +96,8 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
 
     Of several variants of a method, only those with the recipe's hyperparameters are compared with the published row.
     """
-    known_entries, recipe = known_differences(), find_recipe(ours.dataset, ours.protocol)
+    known_entries = known_differences()
+    recipe = find_recipe(ours.dataset, ours.protocol)
     printed = {(row.type, row.method): row for row in published.rows}
     variants = Counter((row.type, row.method) for row in ours.rows)
     rows: list[tuple[Row, Row | None, Row | None]] = [
@@ -104,13 +105,14 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
     ]
     specs = {id(row): record.job for row in ours.rows for record in map(ours.records.get, row.runs[:1]) if record}
     for row in ours.rows:
-        spec, values = specs.get(id(row)), recipe.params_for(row.method) if recipe else {}
+        spec = specs.get(id(row))
+        values = recipe.params_for(row.method) if recipe else {}
         as_published = spec is None or values.items() <= spec.method.params.items()
         key = (row.type, row.method)
         rows.append((row, printed.get(key) if as_published or variants[key] == 1 else None, row))
     lines = []
     for row, theirs, our_row in sorted(rows, key=lambda entry: (entry[0].type, entry[0].method)):
-        for metric in METRICS:
+        for metric in PAPER_METRICS:
             cell, our_cell = (side.metrics.get(metric) if side else None for side in (theirs, our_row))
             if cell is None and our_cell is None:
                 continue
@@ -125,7 +127,8 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
 
 def ledger_table(ledger: Ledger) -> Table:
     """Return a line per metric, and the known differences below."""
-    ours, distance = ledger.ours, f"distance {ledger.ours.distance}"
+    ours = ledger.ours
+    distance = f"distance {ledger.ours.distance}"
     if ledger.published.distance != ours.distance:
         distance += f" (published: {ledger.published.distance})"
     notes = [
@@ -138,7 +141,7 @@ def ledger_table(ledger: Ledger) -> Table:
     records = list(map(_record, ledger.lines))
     return Table(
         title=f"{ours.dataset}, beside the paper",
-        columns=COLUMNS,
+        columns=LEDGER_COLUMNS,
         rows=[Line(_cells(line)) for line in ledger.lines],
         notes=notes,
         items=[f"{entry.row}: {entry.summary}" for entry in ledger.differences],

@@ -11,7 +11,7 @@ from pathlib import Path
 from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
@@ -23,14 +23,14 @@ from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
-LONGEST = 600  # characters of a note
-LIMIT = 20  # lines that a table is preceded by
+MAX_NOTE_LENGTH = 600  # characters of a note
+MAX_LINES = 20  # lines that a table is preceded by
 REJECTED = " is rejected and not counted: "
-HIDDEN = (TARGETS_ALONE, TARGETS_KNOWN)
+HIDDEN_NOTES = (TARGETS_ALONE, TARGETS_KNOWN)
 
 
 def open_board(
-    dataset: str, place: Place, columns: Sequence[Column] = PAPER, numbers: str = "runs", *, apart: bool = True
+    dataset: str, place: Place, columns: Sequence[Column] = PAPER_COLUMNS, numbers: str = "runs", *, apart: bool = True
 ) -> Board:
     """Return the board that a command was asked for; notes for its reader go to standard error.
 
@@ -43,7 +43,7 @@ def open_board(
         apart: whether with the rows that no others are ranked with: scored here, or printed by other authors.
     """
     if numbers == "paper":
-        options = (("a protocol", place.protocol is not None), ("other metrics", tuple(columns) != PAPER))
+        options = (("a protocol", place.protocol is not None), ("other metrics", tuple(columns) != PAPER_COLUMNS))
         for option, is_given in options:
             if is_given:
                 raise UserError(f"the paper's tables are as printed: {option} is only for runs")
@@ -124,7 +124,7 @@ def _group_notes(kind: str, labelled_notes: Iterable[tuple[str, str]]) -> list[s
     """Return a line per note, with the names of all that have it, without notes that the table shows itself."""
     labels_by_note: dict[str, list[str]] = {}
     for label, line in labelled_notes:
-        if not line.endswith(NOT_FINISHED) and not line.startswith(HIDDEN):
+        if not line.endswith(NOT_FINISHED) and not line.startswith(HIDDEN_NOTES):
             labels_by_note.setdefault(line, []).append(label)
     return [
         f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:3])}"
@@ -135,14 +135,16 @@ def _group_notes(kind: str, labelled_notes: Iterable[tuple[str, str]]) -> list[s
 
 def with_limit(lines: Sequence[str], root: Path) -> list[str]:
     """Return the first lines, and one that says how many more there are."""
-    num_more = len(lines) - LIMIT
-    return [*lines[:LIMIT], f"and {num_more} more; hierbench verify {root} shows all"] if num_more > 1 else list(lines)
+    num_more = len(lines) - MAX_LINES
+    return (
+        [*lines[:MAX_LINES], f"and {num_more} more; hierbench verify {root} shows all"] if num_more > 1 else list(lines)
+    )
 
 
 def note(lines: Sequence[str]) -> None:
     """Print notes on standard error, each in one line."""
     for line in lines:
-        say(f"note: {one_line(line, LONGEST)}")
+        say(f"note: {one_line(line, MAX_NOTE_LENGTH)}")
 
 
 def open_boards(folders: Sequence[Path], *, paper: bool) -> list[Board]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hierbench.config.spec import Spec
 from hierbench.leaderboard.table import Interval, Line, Number, Table, Text
 
-ABSENT = Text("-")
+ABSENT_CELL = Text("-")
 NOTES = (
     "Differences are row minus cross-entropy of its type, +/- half-width of the 95% t-interval. Arrows, holds and does "
     "not: p below 0.05 after Holm's correction over a table's differences; cannot tell: neither, with the corrected p "
@@ -102,7 +102,8 @@ def printed_tests(board: Board) -> dict[tuple[int, str], Difference]:
     for row in board.rows:
         base = bases.get(row.type, row)
         for name, cell in row.metrics.items() if base is not row else ():
-            if gap := difference_of_cells(cell, base.metrics[name], PAPER_RUNS, PAPER_DDOF):
+            gap = difference_of_cells(cell, base.metrics[name], PAPER_RUNS, PAPER_DDOF)
+            if gap:
                 gaps[id(row), name] = gap
     adjusted = holm([gap.p for gap in gaps.values()])
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), adjusted, strict=True)}
@@ -116,7 +117,8 @@ def verdict_on(claim: Claim, seen: TableSummary, column: Column) -> str:
         means = {name: mean for name in seen.rows if (mean := seen.mean(name, claim.metric)) is not None}
         ours = [name for name in means if seen.rows[name].method in PAPER_METHODS]
         first = (max if column.higher else min)(ours, key=means.__getitem__)
-        row, same = seen.rows[first], printed(means[first], column.digits) == printed(means[claim.row], column.digits)
+        row = seen.rows[first]
+        same = printed(means[first], column.digits) == printed(means[claim.row], column.digits)
         if row.method == seen.rows[claim.row].method:
             return "holds"
         return f"{'tie' if same else 'does not'}: {row.title} {row.type}"
@@ -141,8 +143,16 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
     names = list(dict.fromkeys(name for seen in tables for name in seen.rows))
     ranks = rank_tables(tables, column)
     lines = [
-        Line([Text("Network"), Text("backbone"), *(Text(seen.network or "-") for seen in tables), ABSENT, ABSENT]),
-        Line([Text("Network"), Text("training"), *(Text(seen.trained) for seen in tables), ABSENT, ABSENT]),
+        Line(
+            [
+                Text("Network"),
+                Text("backbone"),
+                *(Text(seen.network or "-") for seen in tables),
+                ABSENT_CELL,
+                ABSENT_CELL,
+            ]
+        ),
+        Line([Text("Network"), Text("training"), *(Text(seen.trained) for seen in tables), ABSENT_CELL, ABSENT_CELL]),
     ]
     for name in sorted(names, key=lambda name: (name.partition(":")[2], names.index(name))):
         title = next(f"{seen.rows[name].title}, {seen.rows[name].type}" for seen in tables if name in seen.rows)
@@ -153,10 +163,10 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
         lines.append(Line([Text(column.title), Text(title), *gaps, mean, wins]))
     for claim in claims:
         verdicts = [Text(verdict_on(claim, seen, columns[claim.metric])) for seen in tables]
-        lines.append(Line([Text("Claim"), Text(claim.says), *verdicts, ABSENT, ABSENT]))
+        lines.append(Line([Text("Claim"), Text(claim.says), *verdicts, ABSENT_CELL, ABSENT_CELL]))
     for seen in tables if len(tables) > 1 else ():
         taus = [_tau(seen, other, column) for other in tables]
-        lines.append(Line([Text(f"tau-b, {column.title}"), Text(seen.board.dataset), *taus, ABSENT, ABSENT]))
+        lines.append(Line([Text(f"tau-b, {column.title}"), Text(seen.board.dataset), *taus, ABSENT_CELL, ABSENT_CELL]))
     heads = [seen.board.dataset + (" (paper)" if seen.trained == "printed" else "") for seen in tables]
     return Table(
         title="Overview",
@@ -183,7 +193,7 @@ def _gap(seen: TableSummary, name: str, column: Column) -> TableCell:
     gap = seen.tests.get((name, column.name))
     if gap is None:
         mean = seen.mean(name, column.name) if name in seen.rows and name.startswith(f"{BASELINE}:") else None
-        return ABSENT if mean is None else Text(f"{mean:.{column.digits}f} itself")
+        return ABSENT_CELL if mean is None else Text(f"{mean:.{column.digits}f} itself")
     better = (gap.mean > 0) == column.higher
     versus: Literal["", "better", "worse"] = "" if not gap.significant else "better" if better else "worse"
     return Interval(gap.mean, gap.ci95, column.digits, signed=True, versus=versus)
@@ -199,6 +209,6 @@ def _tau(seen: TableSummary, other: TableSummary, column: Column) -> TableCell:
         and (another := other.mean(name, column.name)) is not None
     ]
     if seen is other or len(pairs) < 3:
-        return ABSENT
+        return ABSENT_CELL
     tau = kendalltau([mean for mean, _ in pairs], [another for _, another in pairs]).statistic
     return Text(f"{float(tau):.2f} ({len(pairs)} rows)")

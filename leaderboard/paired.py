@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BASELINE = "ce"  # cross-entropy, which knows nothing of the tree
 SIGNIFICANT = 0.05  # of the adjusted p
-ROUNDING = 1e-12  # of the largest value: smaller differences come from the order of additions
+SUM_ROUNDING = 1e-12  # of the largest value: smaller differences come from the order of additions
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,14 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
 
     NaN, a severity without mistakes, is left out. Paired by seed where two seeds or more are shared.
     """
-    first, other = known_values(row), known_values(reference)
-    rounding = ROUNDING * max(map(abs, [*first.values(), *other.values()]), default=0.0)
-    if len(shared := sorted(first.keys() & other.keys())) >= 2:
+    first = known_values(row)
+    other = known_values(reference)
+    rounding = SUM_ROUNDING * max(map(abs, [*first.values(), *other.values()]), default=0.0)
+    shared = sorted(first.keys() & other.keys())
+    if len(shared) >= 2:
         gaps = np.array([first[seed] - other[seed] for seed in shared])
-        deviation, count = float(gaps.std(ddof=1)), len(gaps)
+        deviation = float(gaps.std(ddof=1))
+        count = len(gaps)
         error = deviation / math.sqrt(count)
         p = _t_test_p(float(gaps.mean()), error, count - 1.0, 0.5 ** (count - 1), rounding)
         return _difference(float(gaps.mean()), error, count - 1.0, count, "paired", deviation, p)
@@ -111,7 +114,8 @@ def difference_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Diffe
         n: runs behind each.
         ddof: of the standard deviations in the half-widths.
     """
-    first_deviation, other = deviation_from_interval(cell, n, ddof), deviation_from_interval(reference, n, ddof)
+    first_deviation = deviation_from_interval(cell, n, ddof)
+    other = deviation_from_interval(reference, n, ddof)
     if first_deviation is None or other is None or cell.mean is None or reference.mean is None:
         return None
     error, freedom = welch([first_deviation**2, other**2], [n, n])
@@ -165,7 +169,8 @@ def baseline_tests(
     """
     if len(seeds) < 2 or not names:
         return {}
-    ranked, gaps = ranked_rows(rows), dict[tuple[int, str], Difference]()
+    ranked = ranked_rows(rows)
+    gaps = dict[tuple[int, str], Difference]()
     bases = [row for row in ranked if row.method == BASELINE]
     for base in bases:
         if [other.type for other in bases].count(base.type) == 1:
@@ -181,7 +186,8 @@ def differences(
     row: Row, reference: Row, names: Sequence[str], seeds: Sequence[int] | None = None
 ) -> dict[str, Difference]:
     """Return {metric: row minus reference} of some or all seeds, p not adjusted; without it where runs are too few."""
-    row_values, other = values_by_seed(row, names, seeds), values_by_seed(reference, names, seeds)
+    row_values = values_by_seed(row, names, seeds)
+    other = values_by_seed(reference, names, seeds)
     return {name: gap for name in names if (gap := difference(row_values[name], other[name]))}
 
 

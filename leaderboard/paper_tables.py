@@ -8,7 +8,7 @@ import tomllib
 from importlib import resources
 
 from hierbench.config.validation import Closed
-from hierbench.leaderboard.statistics import METRICS, Cell, CitedRow
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, CitedRow
 
 ABOUT = ("dataset", "type", "method", "title", "source", "sample")  # the columns that are not metrics
 INTERVAL = " ci95"
@@ -27,7 +27,7 @@ def paper_datasets() -> list[str]:
 def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
     """Return the lines of a table in `paper/`: all columns as printed, and the cells of the metrics."""
     return [
-        (line, {metric: Cell(float(line[metric]), float(line[metric + INTERVAL])) for metric in METRICS})
+        (line, {metric: Cell(float(line[metric]), float(line[metric + INTERVAL])) for metric in PAPER_METRICS})
         for line in _read_lines(name)
     ]
 
@@ -62,7 +62,8 @@ def other_rows(dataset: str) -> list[CitedRow]:
 
     A row's type is the network that its source names; its title has the hyperparameters that the source states.
     """
-    sources, rows = known_sources(), []
+    sources = known_sources()
+    rows = []
     for line in _read_lines("others"):
         if line["dataset"] == dataset:
             source = sources[line["source"]]

@@ -90,7 +90,8 @@ def compute_power(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) 
     """
     from scipy.special import chdtrc, comb, nctdtr, stdtrit
 
-    n, scale = np.asarray(seeds, dtype=np.float64), max(effect.deviations)
+    n = np.asarray(seeds, dtype=np.float64)
+    scale = max(effect.deviations)
     if not scale:  # see `hierbench.leaderboard.paired`: p then depends only on the number of seeds
         least = 0.5 ** (n - 1) if effect.test == "paired" else 2.0 / comb(2 * n, n)
         return np.asarray((effect.difference != 0) & (least < level), dtype=np.float64)
@@ -101,7 +102,8 @@ def compute_power(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) 
     # SciPy's function is slow and NaN far from 0. There the chance of the wrong sign is nothing, and the normal part of
     # t varies little: its variation is that of the estimated deviation.
     missed = np.where(shift > FAR, chdtrc(freedom, freedom * (shift / limit) ** 2), 0.0)
-    near, wrong = shift <= FAR, shift <= 6.0
+    near = shift <= FAR
+    wrong = shift <= 6.0
     missed[near] = nctdtr(freedom[near], shift[near], limit[near])
     missed[wrong] -= np.nan_to_num(nctdtr(freedom[wrong], shift[wrong], -limit[wrong]))
     power: NDArray[np.float64] = 1.0 - missed
@@ -110,7 +112,8 @@ def compute_power(effect: Effect, seeds: ArrayLike, level: float = SIGNIFICANT) 
 
 def seeds_needed(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> int | None:
     """Return the smallest number of seeds of each row with at least this power, None if 1,000 are too few."""
-    few, many = 1, MOST_SEEDS
+    few = 1
+    many = MOST_SEEDS
     # More seeds have more power: few points between the bounds narrow them down, at a tenth of the cost of all.
     while many - few > 1:
         numbers = np.unique(np.geomspace(few, many, 8).astype(int))[1:]
@@ -118,7 +121,8 @@ def seeds_needed(effect: Effect, power: float = POWER, level: float = SIGNIFICAN
         if not len(enough):
             return None
         first = int(enough[0])
-        few, many = (int(numbers[first - 1]) if first else few), int(numbers[first])
+        few = int(numbers[first - 1]) if first else few
+        many = int(numbers[first])
     return many
 
 
@@ -140,7 +144,8 @@ def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *
 
     Paired by seed where two or more are shared, unless `paired` is False; NaN is left out.
     """
-    first, other = known_values(row), known_values(reference)
+    first = known_values(row)
+    other = known_values(reference)
     if not paired:  # different seeds
         first = {2 * seed: value for seed, value in first.items()}
         other = {2 * seed + 1: value for seed, value in other.items()}
@@ -163,7 +168,8 @@ def effect_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Effect | 
         n: runs behind each.
         ddof: s is converted to ddof 1, a factor of sqrt((n - ddof) / (n - 1)).
     """
-    gap, sides = difference_of_cells(cell, reference, n, ddof), (cell, reference)
+    gap = difference_of_cells(cell, reference, n, ddof)
+    sides = (cell, reference)
     deviations = tuple(s for side in sides if (s := deviation_from_interval(side, n, ddof)) is not None)
     return None if gap is None else Effect(gap.mean, deviations, n, gap.ci95)
 

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.statistics import Row, highlighted, on_ranked
 
 
 def rank(
-    rows: Sequence[Row], planned: int | None = None, columns: Sequence[Column] = PAPER
+    rows: Sequence[Row], planned: int | None = None, columns: Sequence[Column] = PAPER_COLUMNS
 ) -> tuple[tuple[Row, ...], tuple[int, ...]]:
     """Return the rows with the seeds that each lacks and the marks of the others, and the seeds of the table.
 

@@ -63,7 +63,8 @@ def choose(
     Raises:
         UserError: there is no such request, or several.
     """
-    record_by_id, started = {record.id: record for record in records}, {record.id: record.started for record in records}
+    record_by_id = {record.id: record for record in records}
+    started = {record.id: record.started for record in records}
     comparisons = _comparisons(record_by_id, requests)
     chosen = None if wanted_id is None else _find(wanted_id, comparisons)
     if chosen is not None:

@@ -10,7 +10,7 @@ from hierbench.runs.record import Record, Records
 from hierbench.runs.state import State
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")
-OF_ONE_RUN = (
+RUN_ENVIRONMENT = (
     "time",
     "data",
     "cost",
@@ -77,7 +77,7 @@ def seeds_missing(missing: Sequence[int], num: int) -> str:
 
 def software_and_hardware(record: Record) -> dict[str, Any]:
     """Return the software and hardware that a run's environment.json names."""
-    return {name: value for name, value in sorted(record.environment.items()) if name not in OF_ONE_RUN}
+    return {name: value for name, value in sorted(record.environment.items()) if name not in RUN_ENVIRONMENT}
 
 
 def same_environment(first: Record, other: Record) -> bool:
@@ -102,7 +102,8 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
     places = [{machines[key] for record in row if (key := id(record.environment)) in machines} for row in rows]
     usual = Counter(place for of_row in places for place in of_row).most_common(1)
     for of_row, finding in zip(places, findings, strict=True):
-        if odd := sorted(of_row - {place for place, _ in usual}):
+        odd = sorted(of_row - {place for place, _ in usual})
+        if odd:
             finding.note(f"another environment than most rows: {odd[0]}")
 
 

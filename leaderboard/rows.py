@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hierbench.config.recipe import Recipe
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, summarise
 from hierbench.runs.record import Record, Records, differing_params
 from hierbench.runs.state import State, weakest
 from hierbench.utils.text import one_line
@@ -33,7 +33,7 @@ def count_states(rows: Sequence[Row], records: Records) -> str:
 
 def summarise_metrics(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Cell]:
     """Return the cells of a row, one per metric that all of its runs have."""
-    names = [metric for metric in METRICS if all(metric in result for result in results)]
+    names = [metric for metric in PAPER_METRICS if all(metric in result for result in results)]
     values = {name: [math.nan if (value := r[name]) is None else float(value) for r in results] for name in names}
     return {name: summarise(of_metric, ddof) for name, of_metric in values.items()}
 
@@ -53,7 +53,8 @@ def runs_by_row(records: Iterable[Record]) -> list[list[Record]]:
 
 def describe_tuning(record: Record, all_records: Records, recipe: Recipe | None) -> str:
     """Return how the hyperparameters of a run were chosen: by the user's search, by hand, or as the recipe has them."""
-    if budget := all_records.tuning_budget(record):
+    budget = all_records.tuning_budget(record)
+    if budget:
         return f"{budget['trials']} x {budget['runs']}"
     spec = record.job
     if recipe is None:
@@ -87,7 +88,8 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
                 run_by_seed[record.job.seed] = record
         runs = [run_by_seed[seed] for seed in sorted(run_by_seed)]
         finished = {record.job.seed: record for record in runs if record.done}
-        spec, results = runs[0].job, [record.metrics for record in finished.values()]
+        spec = runs[0].job
+        results = [record.metrics for record in finished.values()]
         title = one_line(next((record.title for record in finished.values()), spec.method.name))
         if variants[spec.type, spec.method.name] > 1:
             every = ", ".join(f"{name}={value}" for name, value in spec.method.params.items())

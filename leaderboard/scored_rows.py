@@ -39,7 +39,8 @@ def scored_rows(dataset: str, records: Records, runs: Spec | None) -> tuple[list
     drops = runs is not None and runs.evaluation.drop_last
     fitting = [pair for pair in of_dataset if pair[0].dataset == data and not drops]
     remarks = []
-    if num_others := len(of_dataset) - len(fitting):
+    num_others = len(of_dataset) - len(fitting)
+    if num_others:
         why = "other data, another tree or another distance"
         if drops:
             why = "all test images, of which the runs leave out the last incomplete batch"
@@ -56,7 +57,8 @@ def scored_rows(dataset: str, records: Records, runs: Spec | None) -> tuple[list
 
 
 def _row(name: str, group: Sequence[Record], records: Records) -> Row:
-    cells, ids = summarise_metrics([record.metrics for record in group]), [record.id for record in group]
+    cells = summarise_metrics([record.metrics for record in group])
+    ids = [record.id for record in group]
     intervals = group[0].result.get("intervals", {}) if len(group) == 1 else {}
     for metric in cells.keys() & intervals.keys():
         low, high = intervals[metric]

@@ -11,7 +11,7 @@ from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import FEATURE_TYPES, FeatureType, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, find_column, further_names
+from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column, further_names
 from hierbench.leaderboard.open_board import open_board
 from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.scored_rows import is_scored_row
@@ -21,7 +21,7 @@ from hierbench.runs.record_reader import read_records
 from hierbench.runs.state import State
 from hierbench.utils.errors import UserError, unknown_name
 
-SHOWN = 6  # runs listed in an error
+MAX_LISTED_RUNS = 6  # runs listed in an error
 
 
 def open_rows(place: Place, name: str, dataset: str | None) -> tuple[str, Records, list[Row], str | None]:
@@ -45,14 +45,17 @@ def open_rows(place: Place, name: str, dataset: str | None) -> tuple[str, Record
         if any(is_scored_row(text, records) for text in (name, row_name)):
             raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
     if dataset is None:
-        if len(names := sorted({spec.dataset.name for spec in specs})) != 1:
+        names = sorted({spec.dataset.name for spec in specs})
+        if len(names) != 1:
             content = f"runs of {len(names)} datasets ({', '.join(names)})" if names else "no runs of jobs"
             raise UserError(f"{folder} holds {content}; name one with --dataset")
         dataset = names[0]
     if not is_dataset_file(dataset) and dataset not in recipe_names():
         raise UserError(f"{dataset} is not a built-in dataset: give its file, --dataset ./{dataset}.toml")
     columns = [] if metric is None else [find_column(metric)]
-    board = open_board(dataset, replace(place, runs=folder), columns if further_names(columns) else PAPER, apart=False)
+    board = open_board(
+        dataset, replace(place, runs=folder), columns if further_names(columns) else PAPER_COLUMNS, apart=False
+    )
     return dataset, board.records, sorted(named_rows(board.rows, row_name), key=lambda row: row.type), metric
 
 
@@ -119,9 +122,9 @@ def choose_run(board: Board, method: str | None, feature_type: str | None, seed:
     if len(matches) > 1:
         names = ", ".join(
             f"{record.label} ({', '.join(filter(None, [record.id[:12], parameters(record.job)]))})"
-            for record in sorted(matches, key=lambda match: match.label)[:SHOWN]
+            for record in sorted(matches, key=lambda match: match.label)[:MAX_LISTED_RUNS]
         )
-        more = f" and {len(matches) - SHOWN} more" if len(matches) > SHOWN else ""
+        more = f" and {len(matches) - MAX_LISTED_RUNS} more" if len(matches) > MAX_LISTED_RUNS else ""
         raise UserError(
             f"{description or board.dataset} matches {len(matches)} runs: {names}{more}; give more of method, type and "
             "seed, or the id of one"
@@ -143,7 +146,8 @@ def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Reco
         raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
     methods = {row.method for row in board.rows}
     if method in methods:
-        kind, seed = rest[0] if rest else None, int(rest[1]) if len(rest) == 2 else 0
+        kind = rest[0] if rest else None
+        seed = int(rest[1]) if len(rest) == 2 else 0
         return choose_run(board, method, kind, seed)
     if method in method_names():
         of_type, option = (f" {rest[0]}", f" --types {rest[0]}") if rest else ("", "")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from hierbench.config.pretrained import KNOWN
+from hierbench.config.pretrained import KNOWN_WEIGHTS
 from hierbench.config.rates import Rates
 from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
 from hierbench.config.spec import Spec
@@ -12,7 +12,7 @@ from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import counted
 
-MISSING = object()
+NO_VALUE = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}
 SECTIONS = ("model", "train", "augment", "evaluation")
 OF_RECIPE = "not as in the recipe: "  # begins a remark that cannot be made again without a user's file
@@ -28,7 +28,7 @@ def find_recipe(dataset: str, protocol: str) -> Recipe | None:
 
 
 def recorded_value(spec: Spec, key: str) -> Any:
-    """Return a recipe key's value in a run's spec, MISSING where the run has no such key."""
+    """Return a recipe key's value in a run's spec, NO_VALUE where the run has no such key."""
     return _value_in_spec(spec, spec.model_dump(mode="json", by_alias=True), key)
 
 
@@ -37,9 +37,9 @@ def _value_in_spec(spec: Spec, content: dict[str, Any], key: str) -> Any:
     if key == "distance" or key == "data.jpeg_quality":
         return content["dataset"][key.removeprefix("data.")]
     if first == "methods":
-        return content["method"]["params"].get(rest[1], MISSING) if rest[0] == spec.method.name else MISSING
+        return content["method"]["params"].get(rest[1], NO_VALUE) if rest[0] == spec.method.name else NO_VALUE
     if key.startswith("train.lr."):
-        return content["train"]["lr"][rest[2]] if rest[1] == spec.type else MISSING
+        return content["train"]["lr"][rest[2]] if rest[1] == spec.type else NO_VALUE
     return _walk(content, key)
 
 
@@ -48,12 +48,12 @@ def published_value(dataset: str, key: str) -> Any:
     recipe = find_recipe(dataset, "authors")
     assert recipe is not None, dataset
     value = _walk(recipe.model_dump(mode="json", by_alias=True), key)
-    return DEFAULTS[key] if value is MISSING else value
+    return DEFAULTS[key] if value is NO_VALUE else value
 
 
 def _walk(content: Any, key: str) -> Any:
     for part in key.split("."):
-        content = content.get(part, MISSING) if isinstance(content, dict) else MISSING
+        content = content.get(part, NO_VALUE) if isinstance(content, dict) else NO_VALUE
     return content
 
 
@@ -83,13 +83,14 @@ def differing_settings(spec: Spec, dataset: str = "", *, with_rates: bool = True
     methods = [spec.method.name, *(recipe.methods if spec.base is not None else ())]
     rates = [recipe.rates_for(method, spec.type) for method in methods]
     if with_rates and spec.train.lr not in rates:
-        rates_of_run, right = spec.train.lr, rates[0]
+        rates_of_run = spec.train.lr
+        right = rates[0]
         shared = [name for name in Rates.model_fields if rates_of_run.of(name) != right.of(name)]
         odd += [f"train.lr.{spec.type}.{name} = {rates_of_run.of(name)}" for name in shared]
         groups = dict.fromkeys(name for group in (rates_of_run, right) for name in group.model_extra or {})
         changed = [name for name in groups if rates_of_run.of(name) != right.of(name)]
         odd += [f"methods.{spec.method.name}.lr.{name} = {rates_of_run.of(name)}" for name in changed]
-    published = KNOWN.get(spec.model.weights)
+    published = KNOWN_WEIGHTS.get(spec.model.weights)
     if published is not None and spec.weights is not None and not spec.weights.startswith(published.sha256):
         odd.append(f"the weights are not the published file of {spec.model.weights}")
     return odd
@@ -115,9 +116,10 @@ def remarks_on(
     # One spec of each kind: the others differ in seeds, hyperparameters and code, which are no departures.
     specs = [record.job for record in records]
     kinds = {(spec.type, spec.method.name, spec.train.lr, spec.base is None): spec for spec in specs}.values()
-    if odd := dict.fromkeys(
+    odd = dict.fromkeys(
         line for spec in kinds for line in differing_settings(spec, dataset, with_rates=spec.type not in mixed)
-    ):
+    )
+    if odd:
         remarks.append(f"{OF_RECIPE}{', '.join(odd)}")
     if mixed:
         tuned = all(all_records.tuning_budget(record) for record in records if record.job.type in mixed)

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.runs.state import State
 
-METRICS = tuple(column.name for column in PAPER)
+PAPER_METRICS = tuple(column.name for column in PAPER_COLUMNS)
 AXES = ("mistake_severity", "top1")  # of the picture that shows a table at a glance
 TOLERANCE = Decimal("0.05")  # of competitive mistake severity
 CONFIDENCE = 0.95
@@ -96,7 +96,8 @@ def pareto_front(rows: Sequence[Row]) -> list[Row]:
         severity, top1 = (row.metrics[name].mean if name in row.metrics else None for name in AXES)
         if severity is not None and top1 is not None:
             placed.append((severity, -top1, number))
-    front, least = list[Row](), math.inf
+    front = list[Row]()
+    least = math.inf
     for _, error, number in sorted(placed):
         if error < least:
             front.append(rows[number])
@@ -165,7 +166,7 @@ def printed(value: float, digits: int) -> Decimal:
     return Decimal(f"{value:.{digits}f}")
 
 
-def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[Row]:
+def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER_COLUMNS) -> list[Row]:
     """Return the rows with the competitive marked, and the best cells of the paper's columns and these.
 
     The best of the competitive rows are `best`, those of all rows `leads`.
@@ -174,17 +175,17 @@ def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER) -> list[
     the printed precision of two digits. The best of a metric is the best printed mean among competitive rows; equal
     means are settled by the narrower printed interval, and rows that are still equal are best together.
     """
-    rows = with_best(rows, [*PAPER, *columns], "leads")
+    rows = with_best(rows, [*PAPER_COLUMNS, *columns], "leads")
     severities = [None if (mean := row.metrics["mistake_severity"].mean) is None else printed(mean, 2) for row in rows]
     limit = min((severity for severity in severities if severity is not None), default=Decimal(0)) + TOLERANCE
     competitive = [severity is not None and severity <= limit for severity in severities]
     chosen = [replace(row, competitive=True) for row, marked in zip(rows, competitive, strict=True) if marked]
-    best = iter(with_best(chosen, [*PAPER, *columns]))
+    best = iter(with_best(chosen, [*PAPER_COLUMNS, *columns]))
     return [next(best) if marked else row for row, marked in zip(rows, competitive, strict=True)]
 
 
 def with_best(
-    rows: Sequence[Row], columns: Sequence[Column] = PAPER, mark: Literal["best", "leads"] = "best"
+    rows: Sequence[Row], columns: Sequence[Column] = PAPER_COLUMNS, mark: Literal["best", "leads"] = "best"
 ) -> list[Row]:
     """Return the rows with the best cell of each column among them marked."""
     cells = [dict(row.metrics) for row in rows]

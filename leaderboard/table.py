@@ -90,8 +90,9 @@ class Flag:
 
 
 Cell = Text | Number | Interval | Flag
-ARROWS = {"better": "▲", "worse": "▼"}
-CHECK, CROSS = Flag("✓", "yes"), Flag("✗", "no")
+COMPARISON_ARROWS = {"better": "▲", "worse": "▼"}
+CHECK = Flag("✓", "yes")
+CROSS = Flag("✗", "no")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hierbench.leaderboard.table import Cell, Interval, Line, Number, Table, Tex
 from hierbench.utils.errors import nearest, unknown_name
 
 Bold = Literal["competitive", "best", "none"]
-ARROWS = " ↑↓"
+HEADING_ARROWS = " ↑↓"
 
 
 def choose_rows(table: Table, choice: str) -> Table:
@@ -69,7 +69,7 @@ def find_columns(table: Table, headings: str) -> list[int]:
         matching = [place for place, name in enumerate(names) if name == plain]
         matching = matching or [place for place, name in enumerate(names) if plain in name]
         if not matching:
-            choices = [column.rstrip(ARROWS) for column in table.columns]
+            choices = [column.rstrip(HEADING_ARROWS) for column in table.columns]
             raise unknown_name("column", heading.strip(), choices, nearest(heading, choices))
         places.append(matching[0])
     return places

@@ -47,7 +47,8 @@ class CRM(PostHoc):
     def rescore(self, probabilities: Tensor) -> Tensor:
         """Return minus the expected distance [N, K] under probabilities [N, K], in their precision, on their device."""
         self.parent = self.parent.to(probabilities.device)  # kept there for the next chunk; the numbers stay exact
-        self.is_parent, self.between = self.is_parent.to(probabilities), self.between.to(probabilities)
+        self.is_parent = self.is_parent.to(probabilities)
+        self.between = self.between.to(probabilities)
         self.sibling_distances = self.sibling_distances.to(probabilities)
         costs = (probabilities @ self.is_parent) @ self.between  # [N, P]
         return (probabilities * self.sibling_distances).sub_(costs.index_select(1, self.parent))

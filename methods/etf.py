@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method, hyperparameter
 
-FLOOR = 1e-30  # of a length that is divided by
+MIN_LENGTH = 1e-30  # of a length that is divided by
 
 
 def random_simplex(num_classes: int, num_features: int) -> Tensor:
@@ -97,7 +97,7 @@ class ETF(Method):
         # Rounding changes the rows' lengths, which is visible when a float32 model is converted to float64.
         rounded = 1.0 if self.frame is None else torch.linalg.vector_norm(self.frame[targets], dim=1)
         errors = logits.gather(1, targets[:, None]).squeeze(1) - longest * rounded
-        return {"dot_regression": (errors.square() / (2.0 * longest).clamp_min(FLOOR)).mean()}
+        return {"dot_regression": (errors.square() / (2.0 * longest).clamp_min(MIN_LENGTH)).mean()}
 
     def scores(self, outputs: tuple[Tensor, Tensor]) -> Tensor:
         """Return the logits [B, K]."""

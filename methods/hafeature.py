@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hierbench import Hierarchy, Method, hyperparameter
 from hierbench.hierarchy.levels import coarse_levels, level_log_softmax, node_parents
 
-MARGIN = 3.0  # upper bound of the dissimilarity loss of two examples
+MAX_DISSIMILARITY = 3.0  # upper bound of the dissimilarity loss of two examples
 M_FLOOR = 1e-7  # lower clamp of the mean distribution before its logarithm
 
 
@@ -50,7 +50,7 @@ def dissimilarity_losses(log_probs: Tensor, coarse_targets: Tensor, order: Tenso
     probs = log_probs.exp()
     log_mean = (0.5 * (probs[1:] + probs[:-1])).clamp(M_FLOOR, 1.0).log()
     divergences = torch.stack([probs[:-1] * (log_probs[:-1] - log_mean), probs[1:] * (log_probs[1:] - log_mean)])
-    hinges = (MARGIN - divergences @ levels).clamp_min(0.0).mean(dim=0)  # [B - 1, L - 1]
+    hinges = (MAX_DISSIMILARITY - divergences @ levels).clamp_min(0.0).mean(dim=0)  # [B - 1, L - 1]
     differs = (coarse_targets[1:] != coarse_targets[:-1]).to(hinges)
     return (hinges * differs).sum(dim=0) / differs.sum(dim=0).clamp_min(1.0)
 

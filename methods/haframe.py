@@ -15,7 +15,7 @@ from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
 Mode = Literal["paper", "authors", "exact"]
 Array = NDArray[Any]
 Matrix = NDArray[np.float64]
-BLOCK = 96  # reflections or rows at a time
+REFLECTIONS_PER_BLOCK = 96  # reflections or rows at a time
 
 
 def _rate(distances: Array, gamma: float, d_max: float | None) -> float:
@@ -29,7 +29,8 @@ def _rate(distances: Array, gamma: float, d_max: float | None) -> float:
 def _root_of_decay(distances: Array, gamma: float, d_max: float | None) -> TreeRoot | DenseRoot:
     """Return a root of E = exp(-gamma D / d_max)."""
     rate = _rate(distances, gamma, d_max)
-    if merges := merges_of(distances):
+    merges = merges_of(distances)
+    if merges:
         return TreeRoot(merges, np.exp(rate * np.array([0.0, *(merge.distance for merge in merges)])))
     try:
         return DenseRoot(np.exp(rate * distances))
@@ -43,8 +44,8 @@ def _similarity(distances: Array, rate: float, s_min: float, dtype: DTypeLike = 
         return ((1.0 - s_min) * np.exp(rate * distances) + s_min).astype(dtype, copy=False)
     table = ((1.0 - s_min) * np.exp(rate * np.arange(distances.max() + 1.0)) + s_min).astype(dtype)
     similarity = np.empty(distances.shape, dtype=dtype)
-    for start in range(0, len(distances), BLOCK):  # NumPy converts the indices to eight bytes each
-        part = slice(start, start + BLOCK)
+    for start in range(0, len(distances), REFLECTIONS_PER_BLOCK):  # NumPy converts the indices to eight bytes each
+        part = slice(start, start + REFLECTIONS_PER_BLOCK)
         np.take(table, distances[part], out=similarity[part], mode="clip")
     return similarity
 
@@ -104,9 +105,9 @@ def random_rotation(size: int, seed: int, dtype: DTypeLike = np.float64) -> Arra
     """
     generator = torch.Generator().manual_seed(seed)
     rotation = np.zeros((size, size), dtype=dtype)
-    for start in reversed(range(0, size, BLOCK)):
+    for start in reversed(range(0, size, REFLECTIONS_PER_BLOCK)):
         rest = torch.from_numpy(rotation[start:, start:])
-        num = min(BLOCK, len(rest))
+        num = min(REFLECTIONS_PER_BLOCK, len(rest))
         v = torch.randn(num, len(rest), generator=generator, dtype=torch.float32).to(rest.dtype)
         square = v[:, :num].triu_()
         heads = square.diagonal()
@@ -131,7 +132,9 @@ def _frame(
     s_min = _smallest_similarity(root.q, len(distances), mode)
     frame = random_rotation(len(distances), seed, dtype)
     root.raised_to(s_min).apply_(frame)
-    for part in torch.from_numpy(frame).split(BLOCK):  # unit rows up to rounding, which the reflections add up
+    for part in torch.from_numpy(frame).split(
+        REFLECTIONS_PER_BLOCK
+    ):  # unit rows up to rounding, which the reflections add up
         part /= torch.linalg.vector_norm(part, dim=1, keepdim=True, dtype=torch.float64)
     return frame, s_min
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hierbench import Hierarchy, Method, hyperparameter
 from hierbench.hierarchy import Nodes
 
-FLOOR = 1e-24  # of a squared length that is divided by
+MIN_SQUARED_LENGTH = 1e-24  # of a squared length that is divided by
 
 
 def random_rotation(size: int) -> Tensor:
@@ -88,7 +88,7 @@ class HierCOS(Method):
         level = (self.nodes.depth[1:] - 1).expand_as(sizes)
         zeros = torch.zeros_like(path_sizes)
         sums = zeros.scatter_add(1, level, sizes)  # [B, L], as all below
-        lengths = zeros.scatter_add(1, level, sizes.square()).clamp_min(FLOOR).sqrt()
+        lengths = zeros.scatter_add(1, level, sizes.square()).clamp_min(MIN_SQUARED_LENGTH).sqrt()
         distances = 1.0 + (sums - 2.0 * path_sizes) / lengths  # the target's entry is at most 1
         present = on_path.to(sizes)
         absent = (~on_path).to(sizes)

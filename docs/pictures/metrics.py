@@ -97,7 +97,7 @@ def draw_tree(axes: Axes, marks: Mapping[str, Mark], notes: Mapping[str, str], t
         axes.text(x, y, name, ha="center", va="center", bbox=box | {"linestyle": mark.dashes}, zorder=3)
         if name in notes:
             behind = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-            axes.text(x, y - 0.28, notes[name], ha="center", va="top", fontsize=style.SMALL, bbox=behind, zorder=2)
+            axes.text(x, y - 0.28, notes[name], ha="center", va="top", fontsize=style.SMALL_TYPE, bbox=behind, zorder=2)
     axes.set_title(title, loc="left")
     axes.set_xlim(-0.6, 4.5)
     axes.set_ylim(-0.85 if notes else -0.35, 3.3)
@@ -125,7 +125,7 @@ def distances() -> Figure:
 
 def by_level() -> Figure:
     """Draw the summed probabilities of image 1 and image 3, with the largest of each level marked."""
-    figure = style.new_figure(style.DOUBLE, 2.9)
+    figure = style.new_figure(style.TWO_COLUMNS, 2.9)
     for axes, image in zip(figure.subplots(1, 2), (0, 2), strict=True):
         chosen = level_nodes(image)
         notes = {name: f"{float(PROBABILITIES[image, below(name)].sum()):.2f}" for name in PLACES}
@@ -146,7 +146,7 @@ def two_paths() -> Figure:
     draw_tree(figure.subplots(), marks, {}, title)
     x, y = PLACES["animal"]
     text = f"LCA: {leaves} classes below,\nlog2 {leaves} = {np.log2(leaves):.2f} bits"
-    figure.axes[0].text(x - 0.5, y + 0.1, text, ha="right", va="bottom", fontsize=style.SMALL)
+    figure.axes[0].text(x - 0.5, y + 0.1, text, ha="right", va="bottom", fontsize=style.SMALL_TYPE)
     figure.axes[0].set_xlim(-1.2, 4.5)
     return figure
 
@@ -210,7 +210,7 @@ def bins() -> Figure:
 
 def climbing() -> Figure:
     """Draw the climb of image 3 at the threshold 0.4, and both rules' operating curves."""
-    figure = style.new_figure(style.DOUBLE, 2.9)
+    figure = style.new_figure(style.TWO_COLUMNS, 2.9)
     left, right = figure.subplots(1, 2, width_ratios=[1.1, 1.0])
     top = CLASSES[int(EVIDENCE.top[2])]
     steps = [*chain(top), "root"]

@@ -61,7 +61,8 @@ def digest_of_code(content: bytes) -> str:
             lines[row - 1] = lines[row - 1][:column] + "\n"
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            start, end = node.body[0].lineno, node.body[0].end_lineno or node.body[0].lineno
+            start = node.body[0].lineno
+            end = node.body[0].end_lineno or node.body[0].lineno
             if len(node.body) == 1 or node.body[1].lineno > end:  # a docstring that shares a line with code is kept
                 lines[start - 1 : end] = ["\n"] * (end - start + 1)
     kept = [line.rstrip() for line in lines if line.strip()]

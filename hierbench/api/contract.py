@@ -14,13 +14,13 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from hierbench.api.contract_setup import (
-    BATCH,
+    CONTRACT_TREE,
+    NUM_EXAMPLES,
     NUM_INNER,
     PATHS,
     PROGRESS,
     RELABELLED,
     RELABELLING,
-    TREE,
     Check,
     ContractError,
     build_method,
@@ -35,20 +35,24 @@ from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.errors import UserError, error_line, is_interrupt, line_in
 
 NUM_VAL = 24  # examples of the validation split
-TEST, VAL = 1, 100  # seeds of the bases' probabilities
+TEST_SEED = 1  # of the bases' probabilities
+VAL_SEED = 100
 
 
 def _check_shapes(cls: type[Method]) -> None:
-    method, (features, targets) = build_method(cls), make_batch(cls)
-    for size in (BATCH, 2):
-        scores, expected = compute_scores(method, features[:size]), (size, len(PATHS))
+    method = build_method(cls)
+    features, targets = make_batch(cls)
+    for size in (NUM_EXAMPLES, 2):
+        scores = compute_scores(method, features[:size])
+        expected = (size, len(PATHS))
         require(scores.shape == expected, f"scores must be {expected} for {size} examples, got {tuple(scores.shape)}")
         require(scores.isfinite().all(), "scores must be finite")
     compute_objective(method, features, targets)
 
 
 def _check_loss_names(cls: type[Method]) -> None:
-    method, (features, targets) = build_method(cls), make_batch(cls)
+    method = build_method(cls)
+    features, targets = make_batch(cls)
     batches = [(features, targets), (features[:2], targets[:2]), (features, targets * 0), (features, targets.flip(0))]
     names: list[str] = []
     for inner, labels in batches * 2:
@@ -56,7 +60,8 @@ def _check_loss_names(cls: type[Method]) -> None:
 
 
 def _check_gradients(cls: type[Method]) -> None:
-    method, (features, targets) = build_method(cls), make_batch(cls)
+    method = build_method(cls)
+    features, targets = make_batch(cls)
     features.requires_grad_()
     for progress in PROGRESS:
         method.progress = progress
@@ -69,7 +74,8 @@ def _check_gradients(cls: type[Method]) -> None:
 
 
 def _check_targets(cls: type[Method]) -> None:
-    method, (features, targets) = build_method(cls), make_batch(cls)
+    method = build_method(cls)
+    features, targets = make_batch(cls)
     depends = False
     for progress in PROGRESS:
         method.progress = progress
@@ -95,7 +101,8 @@ def _check_determinism(cls: type[Method]) -> None:
 
 
 def _check_independence(cls: type[Method]) -> None:
-    method, (features, _) = build_method(cls), make_batch(cls)
+    method = build_method(cls)
+    features, _ = make_batch(cls)
     alone = torch.cat([compute_scores(method, row) for row in features.split(1)])
     message = "an example's scores depend on the rest of the batch"
     require(torch.allclose(compute_scores(method, features), alone, rtol=1e-4, atol=1e-5), message)
@@ -103,23 +110,27 @@ def _check_independence(cls: type[Method]) -> None:
 
 def _check_relabelling(cls: type[Method]) -> None:
     """Permute the classes in the tree, the targets and dimensions of size K, M, N or N - 1: the scores must follow."""
-    leaves, num_coarse = torch.tensor(RELABELLING), sum(TREE.level_sizes[:-1])
+    leaves = torch.tensor(RELABELLING)
+    num_coarse = sum(CONTRACT_TREE.level_sizes[:-1])
     # By size: a row per class; per entry of the levels, or per node with the root, both 13; per node below the root.
     orders = [torch.cat([torch.arange(before), leaves + before]) for before in (0, num_coarse, NUM_INNER)]
     order_of = {len(order): order for order in orders}
-    method, state = build_method(cls), {}
+    method = build_method(cls)
+    state = {}
     for name, value in method.state_dict().items():
         for dim, size in enumerate(value.shape):
             if size in order_of:
                 value = value.index_select(dim, order_of[size])
         state[name] = value
-    if problem := _relabelled_problem(cls, method, state):
+    problem = _relabelled_problem(cls, method, state)
+    if problem:
         raise ContractError(problem + _derived_tables(cls, method, state))
 
 
 def _relabelled_problem(cls: type[Method], method: Method, state: dict[str, Tensor]) -> str:
     """Return the problem of a model over the relabelled classes that loads this state, "" without one."""
-    moved, leaves = build_method(cls, RELABELLED, seed=3), torch.tensor(RELABELLING)
+    moved = build_method(cls, RELABELLED, seed=3)
+    leaves = torch.tensor(RELABELLING)
     features, targets = make_batch(cls)
     moved_features = features[:, leaves] if features.shape[1] == len(PATHS) else features
     moved_targets = leaves.argsort()[targets]
@@ -148,14 +159,16 @@ def _derived_tables(cls: type[Method], method: Method, state: dict[str, Tensor])
 
 
 def _check_checkpoint(cls: type[Method]) -> None:
-    method, other = build_method(cls), build_method(cls, seed=4)
+    method = build_method(cls)
+    other = build_method(cls, seed=4)
     other.load_state_dict(copy.deepcopy(method.state_dict()))
     _require_same(cls, method, other, "a loaded checkpoint", "register random tensors as parameters or buffers")
 
 
 def _objectives(cls: type[Method], params: BaseModel | None = None) -> Tensor:
     """Return the objective at the beginning, in the middle and at the end of the training."""
-    method, values = build_method(cls, params=params), list[Tensor]()
+    method = build_method(cls, params=params)
+    values = list[Tensor]()
     for method.progress in PROGRESS:
         values.append(compute_objective(method, *make_batch(cls)))
     return torch.stack(values)
@@ -173,8 +186,10 @@ def _check_hyperparameters(cls: Any) -> None:
 
 def _check_progress(cls: type[Method]) -> None:
     """At any time of the training the loss has the same finite terms, and scores do not depend on it."""
-    method, (features, targets) = build_method(cls), make_batch(cls)
-    scores, names = compute_scores(method, features), list[str]()
+    method = build_method(cls)
+    features, targets = make_batch(cls)
+    scores = compute_scores(method, features)
+    names = list[str]()
     for progress in PROGRESS:
         method.progress = progress
         compute_objective(method.train(), features, targets)
@@ -189,7 +204,8 @@ def _check_progress(cls: type[Method]) -> None:
 def _check_groups(cls: type[Method]) -> None:
     """Own groups have free names, share no parameter, and are the same whenever the method is built."""
     method = build_method(cls)
-    groups, shared = list(method.parameter_groups()), trainable_groups(method)
+    groups = list(method.parameter_groups())
+    shared = trainable_groups(method)
     again = trainable_groups(build_method(cls, RELABELLED, seed=3))
     trained = {id(parameter) for parameter in method.parameters() if parameter.requires_grad}
     require({id(p) for members in shared.values() for p in members} == trained, "a parameter is in no group")
@@ -201,15 +217,17 @@ def _check_groups(cls: type[Method]) -> None:
 
 def _check_level_scores(cls: type[Method]) -> None:
     """There is a finite score for each node of each level, and examples do not mix."""
-    method, (features, _) = build_method(cls).eval(), make_batch(cls)
+    method = build_method(cls).eval()
+    features, _ = make_batch(cls)
     with torch.no_grad():
-        predictions = [method.level_scores(method(features[:size])) for size in (BATCH, 2, 1)]
+        predictions = [method.level_scores(method(features[:size])) for size in (NUM_EXAMPLES, 2, 1)]
     all_levels: list[Tensor] = []
-    for size, levels in zip((BATCH, 2, 1), predictions, strict=True):
+    for size, levels in zip((NUM_EXAMPLES, 2, 1), predictions, strict=True):
         require(isinstance(levels, list), "level_scores must return a list of tensors, coarsest level first")
         assert levels is not None
         all_levels = all_levels or levels
-        shapes, expected = [tuple(level.shape) for level in levels], [(size, nodes) for nodes in TREE.level_sizes]
+        shapes = [tuple(level.shape) for level in levels]
+        expected = [(size, nodes) for nodes in CONTRACT_TREE.level_sizes]
         require(shapes == expected, f"level_scores must be {expected} for {size} examples, got {shapes}")
         for number, (level, expected_level) in enumerate(zip(levels, all_levels, strict=True), 1):
             require(level.isfinite().all(), f"level_scores of level {number} must be finite")
@@ -220,7 +238,7 @@ def _check_level_scores(cls: type[Method]) -> None:
 # The following checks are for methods that re-rank predictions.
 
 
-def _probabilities(cls: type[PostHoc], seed: int = TEST, num: int = BATCH) -> list[Tensor]:
+def _probabilities(cls: type[PostHoc], seed: int = TEST_SEED, num: int = NUM_EXAMPLES) -> list[Tensor]:
     """Return [B, K] of each base."""
     probabilities = []
     for number in range(len(base_names(cls))):
@@ -231,7 +249,7 @@ def _probabilities(cls: type[PostHoc], seed: int = TEST, num: int = BATCH) -> li
 
 
 def _fit_method(
-    cls: type[PostHoc], tree: Hierarchy = TREE, params: BaseModel | None = None, order: Tensor | None = None
+    cls: type[PostHoc], tree: Hierarchy = CONTRACT_TREE, params: BaseModel | None = None, order: Tensor | None = None
 ) -> PostHoc:
     """Return a method, fitted if it needs that; `order` [K] has the old index of each class of the tree."""
     posthoc = cls(tree, params or cls.Params())
@@ -239,7 +257,7 @@ def _fit_method(
         order = torch.arange(len(PATHS)) if order is None else order
         targets = torch.arange(NUM_VAL) % len(PATHS)
         torch.manual_seed(0)
-        permuted = [tensor[:, order] for tensor in _probabilities(cls, VAL, NUM_VAL)]
+        permuted = [tensor[:, order] for tensor in _probabilities(cls, VAL_SEED, NUM_VAL)]
         posthoc.fit(*permuted, targets=order.argsort()[targets])
     return posthoc
 
@@ -249,7 +267,8 @@ def _rescore(cls: type[PostHoc], params: BaseModel | None = None) -> Tensor:
 
 
 def _check_rescore(cls: type[PostHoc]) -> None:
-    probabilities, posthoc = _probabilities(cls), _fit_method(cls)
+    probabilities = _probabilities(cls)
+    posthoc = _fit_method(cls)
     kept = [tensor.clone() for tensor in probabilities]
     scores = posthoc.rescore(*probabilities)
     require(scores.shape == probabilities[0].shape, f"rescore must keep the shape, got {tuple(scores.shape)}")
@@ -271,7 +290,8 @@ def _check_rescore_relabelling(cls: type[PostHoc]) -> None:
 
 def _check_bases(cls: type[PostHoc]) -> None:
     """Every base that is named acts, if not by default then with another hyperparameter."""
-    bases, probabilities = base_names(cls), _probabilities(cls)
+    bases = base_names(cls)
+    probabilities = _probabilities(cls)
     variants = [None, *(changed for _, changed in changed_params(cls))]
     for number, base in enumerate(bases):
         other = [tensor.flip(0) if place == number else tensor for place, tensor in enumerate(probabilities)]
@@ -285,9 +305,10 @@ def _check_bases(cls: type[PostHoc]) -> None:
 def _check_fit(cls: type[PostHoc]) -> None:
     """Fit to [N, K] of each base and targets [N]: neither is changed, and the same seed gives the same scores."""
     require(cls.needs_validation, "fit is never called: set needs_validation = True")
-    probabilities, targets = _probabilities(cls, VAL, NUM_VAL), torch.arange(NUM_VAL) % len(PATHS)
+    probabilities = _probabilities(cls, VAL_SEED, NUM_VAL)
+    targets = torch.arange(NUM_VAL) % len(PATHS)
     kept: Any = [*(tensor.clone() for tensor in probabilities), targets.clone()]
-    posthoc = cls(TREE, cls.Params())
+    posthoc = cls(CONTRACT_TREE, cls.Params())
     torch.manual_seed(0)
     posthoc.fit(*probabilities, targets=targets)
     require(all(map(torch.equal, [*probabilities, targets], kept)), "fit must not change its arguments")

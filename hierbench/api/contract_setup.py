@@ -14,7 +14,7 @@ from torch import Tensor
 from hierbench.api.method import AnyMethod, Method, PostHoc, base_names
 from hierbench.hierarchy.label_tree import Hierarchy
 
-BATCH = 8
+NUM_EXAMPLES = 8
 NUM_FEATURES = 20  # of type I: differs from all sizes below, so that sizes tell dimensions apart
 PATHS = {
     "ash": ("plant", "tree", "ash"),
@@ -25,10 +25,12 @@ PATHS = {
     "owl": ("animal", "bird", "owl"),
     "hen": ("animal", "bird", "hen"),
 }
-TREE = Hierarchy.from_paths(PATHS)
-NUM_INNER = 5  # inner nodes of TREE below the root
+CONTRACT_TREE = Hierarchy.from_paths(PATHS)
+NUM_INNER = 5  # inner nodes of CONTRACT_TREE below the root
 RELABELLING = [3, 6, 0, 5, 1, 4, 2]  # new class i is old class RELABELLING[i]
-RELABELLED = Hierarchy.from_paths({TREE.classes[old]: PATHS[TREE.classes[old]] for old in RELABELLING})
+RELABELLED = Hierarchy.from_paths(
+    {CONTRACT_TREE.classes[old]: PATHS[CONTRACT_TREE.classes[old]] for old in RELABELLING}
+)
 
 PROGRESS = (0.0, 0.5, 1.0)  # a term may be off at the start or at the end of the training
 
@@ -67,7 +69,9 @@ def feature_width(cls: type[Method]) -> int:
     return NUM_FEATURES if "type-I" in cls.types else len(PATHS)
 
 
-def build_method(cls: type[Method], tree: Hierarchy = TREE, params: BaseModel | None = None, seed: int = 0) -> Method:
+def build_method(
+    cls: type[Method], tree: Hierarchy = CONTRACT_TREE, params: BaseModel | None = None, seed: int = 0
+) -> Method:
     """Return a method with weights that follow from a seed."""
     torch.manual_seed(seed)
     return cls(tree, feature_width(cls), params or cls.Params())
@@ -76,8 +80,8 @@ def build_method(cls: type[Method], tree: Hierarchy = TREE, params: BaseModel | 
 def make_batch(cls: type[Method]) -> tuple[Tensor, Tensor]:
     """Return features [B, D] and targets [B], the same at every call."""
     generator = torch.Generator().manual_seed(1)
-    features = torch.randn(BATCH, feature_width(cls), generator=generator)
-    return features, torch.arange(BATCH) % len(PATHS)
+    features = torch.randn(NUM_EXAMPLES, feature_width(cls), generator=generator)
+    return features, torch.arange(NUM_EXAMPLES) % len(PATHS)
 
 
 def compute_objective(method: Method, features: Tensor, targets: Tensor) -> Tensor:

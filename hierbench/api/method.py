@@ -158,7 +158,8 @@ def trainable_groups(method: Method) -> dict[str, list[nn.Parameter]]:
         for parameter in members:
             if id(parameter) not in names:
                 raise UserError(f"method {method.name}: group {group} has an element that is not its parameter")
-            name, other = names[id(parameter)], group_of.setdefault(id(parameter), group)
+            name = names[id(parameter)]
+            other = group_of.setdefault(id(parameter), group)
             if other != group or any(parameter is member for member in groups[group]):
                 where = f"{other} and {group}" if other != group else f"{group} twice"
                 raise UserError(f"method {method.name}: parameter {name} is in group {where}")
@@ -189,7 +190,8 @@ def loss_names(terms: Any, before: Sequence[str] = ()) -> list[str]:
         if name == "loss":
             raise UserError("a loss term cannot be called 'loss', the name of their sum in the history")
     if before and names != list(before):
-        then, now = ", ".join(before), ", ".join(names)
+        then = ", ".join(before)
+        now = ", ".join(names)
         raise UserError(f"loss names must be the same at every call, in the same order: first {then}, then {now}")
     return names
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from hierbench.api.code import digest_of_code as digest_of_code
 from hierbench.api.code import identity_code
 from hierbench.api.method import AnyMethod, Method, Parameters, PostHoc
-from hierbench.config.completion import GROUP, method_folder
+from hierbench.config.completion import METHODS_GROUP, method_folder
 from hierbench.config.completion import method_names as method_names
 from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
@@ -28,7 +28,7 @@ from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign_errors, line_in, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 
-HIDDEN = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are only bases of other methods
+BASE_ONLY_NAME = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are only bases of other methods
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def method_group(name: str) -> list[str]:
 
 def is_installed(name: str) -> bool:
     """Whether a method has this name; one that begins with _ is found as a base and listed nowhere."""
-    return name in method_names() or (bool(HIDDEN.fullmatch(name)) and isfile(method_folder() / f"{name}.py"))
+    return name in method_names() or (bool(BASE_ONLY_NAME.fullmatch(name)) and isfile(method_folder() / f"{name}.py"))
 
 
 def find_method(reference: str) -> LoadedMethod:
@@ -100,7 +100,7 @@ def find_method(reference: str) -> LoadedMethod:
         with _import_errors(reference, file.name):
             module = importlib.import_module(f"hierbench.methods.{reference}")
             return replace(_check_method(reference, _only_method(module, reference), file, reference), source=None)
-    for entry in entry_points(group=GROUP, name=reference):
+    for entry in entry_points(group=METHODS_GROUP, name=reference):
         with _import_errors(reference):
             cls = entry.load()
             name = getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None)

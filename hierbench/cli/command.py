@@ -23,7 +23,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 Result = Table | Shown | int | None
-PICTURES = (".svg", ".pdf", ".png")
+PICTURE_SUFFIXES = (".svg", ".pdf", ".png")
 FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  # parameters
 
 
@@ -153,7 +153,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of the command line; --draw without the name of a picture leaves that to the command."""
         for i, word in enumerate(args):
-            if word == "--draw" and not "".join(args[i + 1 : i + 2]).endswith(PICTURES):
+            if word == "--draw" and not "".join(args[i + 1 : i + 2]).endswith(PICTURE_SUFFIXES):
                 args = [*args[:i], "--draw=", *args[i + 1 :]]
         return super().parse_args(ctx, args)
 

@@ -32,8 +32,10 @@ def list_(
     from hierbench.data.user.user_dataset import prepared_names
     from hierbench.data.writer import SPLITS
 
-    yours, builtin = prepared_names(data_dir), recipe_names()
-    titles, recipes = dict[str, str](), dict[str, dict[str, None]]()
+    yours = prepared_names(data_dir)
+    builtin = recipe_names()
+    titles = dict[str, str]()
+    recipes = dict[str, dict[str, None]]()
     for name in [] if dataset in yours else builtin if dataset is None or dataset in builtin else [dataset]:
         for recipe in load_protocols(name):
             titles.setdefault(recipe.data.variant, recipe.title)
@@ -44,7 +46,8 @@ def list_(
         titles = {name: title for name, title in titles.items() if dataset in recipes[name]}
     rows = []
     for variant, title in titles.items():
-        prepared, users = find(variant, data_dir), ", ".join(recipes.get(variant, {}))
+        prepared = find(variant, data_dir)
+        users = ", ".join(recipes.get(variant, {}))
         state = Flag("not prepared") if prepared is None else Flag("prepared", "yes")
         sizes = {} if prepared is None else prepared.meta["splits"]
         numbers = [Number(sizes.get(split), ",") for split in SPLITS]
@@ -126,7 +129,8 @@ def new(
         return _announce(request, sizes, "rows")
     if order:
         raise UserError("--order is for features; images have the names of their classes")
-    is_library, side = ":" in backbone, 64 if backbone.startswith("wrn") else 224
+    is_library = ":" in backbone
+    side = 64 if backbone.startswith("wrn") else 224
     model = Model(backbone=backbone, weights="default" if is_library else "none")
     check_backbone(model)
     size = input_size(model) if is_library else (side, side)

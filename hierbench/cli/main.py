@@ -13,7 +13,7 @@ from hierbench.cli.command import group
 from hierbench.utils.errors import MAX_ERROR, UserError
 from hierbench.utils.text import one_line
 
-FILES = """
+COMMAND_FILES = """
 run leaderboard publish compare overview power verify reproduce score collapse plot mistakes tune runs env
 """.split()  # of the commands, in the order of the help
 
@@ -28,7 +28,7 @@ app = group(
     "Compare hierarchy-aware image classifiers on the same backbones, data, seeds and metrics.",
     *(
         value
-        for name in FILES
+        for name in COMMAND_FILES
         for value in vars(import_module(f"hierbench.cli.{name}")).values()
         if hasattr(value, "example")
     ),
@@ -61,7 +61,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # terminals without arrows get question marks
     try:
-        if (code := app(prog_name="hierbench", standalone_mode=False)) == 130:
+        code = app(prog_name="hierbench", standalone_mode=False)
+        if code == 130:
             raise KeyboardInterrupt  # Typer turned it into an exit code
     except (UserError, typer.TyperException) as error:
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)

@@ -47,7 +47,8 @@ def _passes(method: str) -> bool:
     with redirect_stdout(sys.stderr):  # a method may print
         loaded = find_method(method)
         problems = list(check_method(loaded.cls))
-    names, failed = [check.name for check in list_checks(loaded.cls)], 0
+    names = [check.name for check in list_checks(loaded.cls)]
+    failed = 0
     for name, problem in problems:
         names.remove(name)
         failed += bool(problem)

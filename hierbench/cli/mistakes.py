@@ -33,7 +33,8 @@ def mistakes(
     It has the images, the predictions, and where their paths in the tree diverge.
     """
     if len(which) == 1 and not runs.is_dir():  # `--runs A B`, in the default folder
-        which, runs = [str(runs), *which], Path("runs")
+        which = [str(runs), *which]
+        runs = Path("runs")
     if len(which) != 2:
         raise UserError(f"name two runs, as in ce:type-I:0 haframe:type-II:0; got {' '.join(which)}")
     from hierbench.config.recipe import load_recipe

@@ -8,10 +8,10 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import NumbersOption, dataset_option
 from hierbench.config.options import Place
-from hierbench.figures.plots import KINDS
+from hierbench.figures.plots import PLOT_TITLES
 from hierbench.utils.errors import UserError, unknown_name
 
-OF_RUNS = set(KINDS) - {"similarity", "frame"}
+OF_RUNS = set(PLOT_TITLES) - {"similarity", "frame"}
 
 
 @command("plot tradeoff --dataset shapes")
@@ -19,8 +19,8 @@ def plot(
     kind: Annotated[
         str,
         typer.Argument(
-            help=" ".join(f"{kind}: {about}" for kind, about in KINDS.items()),
-            autocompletion=lambda incomplete: [kind for kind in KINDS if kind.startswith(incomplete)],
+            help=" ".join(f"{kind}: {about}" for kind, about in PLOT_TITLES.items()),
+            autocompletion=lambda incomplete: [kind for kind in PLOT_TITLES if kind.startswith(incomplete)],
         ),
     ],
     dataset: Annotated[
@@ -66,8 +66,8 @@ def plot(
 
 def _check(kind: str, dataset: str, numbers: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
     """Raise a UserError for an unknown kind or a wrong combination of options."""
-    if kind not in KINDS:
-        raise unknown_name("plot", kind, KINDS)
+    if kind not in PLOT_TITLES:
+        raise unknown_name("plot", kind, PLOT_TITLES)
     if not dataset and kind != "frame":
         raise UserError("Missing option '--dataset'.")
     if dataset == "all" and kind != "similarity":

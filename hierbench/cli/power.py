@@ -38,7 +38,7 @@ def power(
 
     From their runs, from published intervals, or from planned numbers.
     """
-    from hierbench.leaderboard.columns import PAPER, find_column, further_names
+    from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column, further_names
     from hierbench.leaderboard.open_board import open_board
     from hierbench.leaderboard.power_analysis import Effect, effects_between, plan
     from hierbench.leaderboard.tables.power_table import power_table
@@ -56,7 +56,7 @@ def power(
     if numbers == "paper" and unpaired:
         raise UserError("--unpaired is for runs; the rows of the paper's tables are never paired")
     column = find_column(metric or DEFAULT)
-    columns = [column] if further_names([column]) else PAPER
+    columns = [column] if further_names([column]) else PAPER_COLUMNS
     board = open_board(dataset, place, columns, numbers, apart=False)
     plans = []
     for row, reference, effect in effects_between(board, (rows[0], rows[1]), column, paired=not unpaired):

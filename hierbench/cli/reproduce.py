@@ -77,7 +77,8 @@ def reproduce(
     if constraints:
         print(constraints_of(rows), end="")
         return 0
-    shown, code = [], 0
+    shown = []
+    code = 0
     for recorded in rows:
         compared, kept = repeat(recorded, runs, again) if run else ({}, [])
         code |= any(not repetition.agrees for repetition in compared.values())
@@ -94,10 +95,8 @@ def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repe
     """Return a row's command, runs, metrics and environment as JSON types; without a command, the spec of a run."""
     from hierbench.runs.requests import command_words
 
-    spec, cells = (
-        next(iter(recorded.runs.values())).job,
-        {name: recorded.row.metrics[name] for name in recorded.metrics},
-    )
+    spec = next(iter(recorded.runs.values())).job
+    cells = {name: recorded.row.metrics[name] for name in recorded.metrics}
     environments = [run.environment for run in recorded.runs.values()]
     command = None if recorded.options is None else command_words(vars(recorded.options))
     return {

@@ -10,7 +10,7 @@ from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
-COLUMNS = "Recipe,Method,Type,Seed,State,Top-1 ↑,Mistake severity ↓,Minutes,Request,Folder".split(",")
+RUN_COLUMNS = "Recipe,Method,Type,Seed,State,Top-1 ↑,Mistake severity ↓,Minutes,Request,Folder".split(",")
 
 
 @command("runs --dataset shapes", table="markdown")
@@ -35,9 +35,13 @@ def runs(
     request_of = {run_id: request.id for request in records.requests for run_id in request.ids}
     lines = []
     for record in records:
-        name, kind, seed = record.label, "scored", ""
+        name = record.label
+        kind = "scored"
+        seed = ""
         if record.spec is not None:
-            name, kind, seed = record.spec.method.name, record.spec.type, str(record.spec.seed)
+            name = record.spec.method.name
+            kind = record.spec.type
+            seed = str(record.spec.seed)
             name += f" ({differing[record.id]})" if record.id in differing else ""
         state = record.state if record.state != "unfinished" else str(record.status.get("state", "planned"))
         if state == "running" and record.spec is not None and Lock(record.folder).holder() is None:
@@ -55,4 +59,4 @@ def runs(
                 ]
             )
         )
-    return Table(f"Runs in {folder}", COLUMNS, lines, notes=records.notes)
+    return Table(f"Runs in {folder}", RUN_COLUMNS, lines, notes=records.notes)

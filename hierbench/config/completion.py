@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
-GROUP = "hierbench.methods"  # of entry points, and the package with the project's own
+METHODS_GROUP = "hierbench.methods"  # of entry points, and the package with the project's own
 
 
 def method_folder() -> Path:
     """Return the folder of the project's own methods."""
-    return Path(next(iter(import_module(GROUP).__path__)))
+    return Path(next(iter(import_module(METHODS_GROUP).__path__)))
 
 
 def method_names() -> list[str]:
@@ -17,7 +17,7 @@ def method_names() -> list[str]:
     from importlib.metadata import entry_points
 
     files = {path.stem for path in method_folder().glob("*.py") if not path.stem.startswith("_")}
-    return sorted(files | entry_points(group=GROUP).names)
+    return sorted(files | entry_points(group=METHODS_GROUP).names)
 
 
 def complete_dataset(incomplete: str) -> list[str]:

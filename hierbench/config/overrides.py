@@ -9,7 +9,7 @@ from typing import Any
 from hierbench.utils.errors import UserError
 
 BARE = re.compile(r"(?!(?:true|false|inf|nan)$)[A-Za-z_][A-Za-z0-9_.:-]*")  # text that --set takes without quotes
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")  # a part of a dotted key
+KEY_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")  # a part of a dotted key
 
 
 def merged(content: dict[str, Any], changes: dict[str, Any], where: str = "") -> dict[str, Any]:
@@ -67,7 +67,7 @@ def format_override(key: str, value: Any) -> str:
     Raises:
         UserError: no option can: a value is null, or a part of the key is not a plain name.
     """
-    if value is None or not all(NAME.fullmatch(part) for part in key.split(".")):
+    if value is None or not all(KEY_PART.fullmatch(part) for part in key.split(".")):
         raise UserError(f"{key!a} = {value!r} cannot be given as a setting")
     bare = isinstance(value, str) and BARE.fullmatch(value) is not None
     return f"{key}={value if bare else toml_text(value)}"

@@ -14,7 +14,7 @@ class Weights(Remote):
     head: str = "fc."  # prefix of the network's classifier (after `prefix`), which is ignored
 
 
-KNOWN = {
+KNOWN_WEIGHTS = {
     # He et al., CVPR 2016, as torchvision's IMAGENET1K_V1; the file name contains the start of its digest.
     "imagenet1k-v1": Weights(
         "the ImageNet-1K weights",

@@ -130,7 +130,8 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise UserError(f"{where} is not valid TOML: {error}") from None
-    authors, name = content.pop("authors", None), content.get("dataset")
+    authors = content.pop("authors", None)
+    name = content.get("dataset")
     if authors is not None and not isinstance(authors, dict):
         raise UserError(f"{where}: authors is a value; the section [authors] holds the keys of --protocol authors")
     if protocol == "authors":
@@ -204,7 +205,8 @@ def _take_images(content: dict[str, Any], dataset: str, where: str) -> Recipe | 
     base = load_recipe(str(file))
     if base.data.dataset != base.dataset:
         raise UserError(f"{where}: data = {named!r} is itself a recipe of other images; name their file")
-    data["dataset"], content["source"] = base.dataset, base.source
+    data["dataset"] = base.dataset
+    content["source"] = base.source
     content.setdefault("expected", base.expected.model_dump(exclude_unset=True))
     return base
 

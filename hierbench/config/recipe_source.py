@@ -11,8 +11,8 @@ from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.config.validation import Closed
 from hierbench.utils.errors import UserError, unknown_name
 
-KINDS = ("folders", "column")  # of splits that the user has made
-PLAIN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")  # a name: part of file names, and never taken for a file
+SPLIT_KINDS = ("folders", "column")  # of splits that the user has made
+PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")  # a name: part of file names, and never taken for a file
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -28,8 +28,10 @@ class Splits(Closed):
     @classmethod
     def _from_word(cls, content: Any) -> Any:
         if isinstance(content, str):
-            if content not in KINDS:
-                raise ValueError(str(unknown_name("word", content, KINDS)) + ", or {val = 0.1, test = 0.2, seed = 0}")
+            if content not in SPLIT_KINDS:
+                raise ValueError(
+                    str(unknown_name("word", content, SPLIT_KINDS)) + ", or {val = 0.1, test = 0.2, seed = 0}"
+                )
             return {"kind": content}
         if isinstance(content, dict) and "kind" in content:
             raise ValueError('write splits = "folders", splits = "column" or {val = 0.1, test = 0.2, seed = 0}')
@@ -108,7 +110,7 @@ def is_dataset_file(dataset: str) -> bool:
 
 def check_name(name: str, builtin: Sequence[str], where: str) -> None:
     """Raise a UserError unless the name of a user's dataset is plain and new."""
-    if not PLAIN.fullmatch(name):
+    if not PLAIN_NAME.fullmatch(name):
         raise UserError(f"{where}: dataset = {name!r} must be up to 64 letters, digits, - and _ (it names files)")
     if name.lower() in (*builtin, "all") or any(name.lower().startswith(f"{reserved}-jpeg") for reserved in builtin):
         raise UserError(f"{where}: dataset = {name!r} is the name of a built-in dataset; choose another")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from hierbench.config.rates import JobRates
-from hierbench.config.recipe_source import PLAIN
+from hierbench.config.recipe_source import PLAIN_NAME
 from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol
 from hierbench.config.validation import Closed
 
@@ -24,7 +24,7 @@ ADDED = {
 class DatasetSpec(Closed):
     """The examples, the order of their classes, and the tree."""
 
-    name: Annotated[str, Field(pattern=PLAIN.pattern)]
+    name: Annotated[str, Field(pattern=PLAIN_NAME.pattern)]
     digest: str
     hierarchy: str
     distance: Literal["height", "depth"]

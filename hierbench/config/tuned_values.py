@@ -47,7 +47,7 @@ class Tuned(Closed):
         return f"{self.configurations} x {self.runs}"
 
 
-FILE = TypeAdapter(dict[Protocol, dict[str, dict[FeatureType, Tuned]]])
+TUNED_FILE = TypeAdapter(dict[Protocol, dict[str, dict[FeatureType, Tuned]]])
 AllTuned = Mapping[tuple[Protocol, str, FeatureType], Tuned]
 
 
@@ -71,7 +71,7 @@ def read_tuned(file: Path) -> AllTuned:
     if not file.exists():
         return {}
     try:
-        content = FILE.validate_python(tomllib.loads(read_text(file, follow=True)))
+        content = TUNED_FILE.validate_python(tomllib.loads(read_text(file, follow=True)))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} is damaged ({' '.join(str(error).split())[:200]}); remove it and tune again") from None
     return {
@@ -93,7 +93,8 @@ def write_tuned(file: Path, results: AllTuned) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with Lock(file.parent, "tuned"):
-            text, rows = HEADER, dict(read_tuned(file))
+            text = HEADER
+            rows = dict(read_tuned(file))
             for key, tuned in results.items():
                 before = rows.get(key, tuned)
                 earlier = before.earlier if before.study == tuned.study else before.configurations

@@ -48,7 +48,8 @@ def validated(model: type[Model], content: dict[str, Any], where: str) -> Model:
         made = model.model_validate(content)
     except ValidationError as error:
         raise UserError(f"{where}: {first_problem(error, model)}") from None
-    if odd := _bool_as_number(content, made.model_dump(by_alias=True)):
+    odd = _bool_as_number(content, made.model_dump(by_alias=True))
+    if odd:
         raise UserError(f"{where}: {odd}: it must be a number")
     return made
 
@@ -87,19 +88,24 @@ def toml_value(value: Any) -> str:
 
 def _requirement(kind: str, context: dict[str, Any]) -> str:
     """Return what a value must be, given the kind of pydantic's error."""
-    if text := LIMITS.get(kind):
+    text = LIMITS.get(kind)
+    if text:
         return text.format(**{key: f"{v:g}" if isinstance(v, float) else v for key, v in context.items()})
     return next((text for beginning, text in TYPES.items() if kind.startswith(beginning)), "it is not allowed here")
 
 
 def _unknown_key(parts: list[str], model: type[BaseModel]) -> UserError:
     """Return an error that lists only the keys of the section; the suggestion may be a key of another section."""
-    section, prefix = model, ""
+    section = model
+    prefix = ""
     for part in parts[:-1]:
-        if (inner := _fields(section).get(part)) is None:  # a model within a list or a union
+        inner = _fields(section).get(part)
+        if inner is None:  # a model within a list or a union
             break
-        section, prefix = inner, f"{prefix}{part}."
-    name, known_keys = ".".join(parts), [prefix + key for key in _fields(section)]
+        section = inner
+        prefix = f"{prefix}{part}."
+    name = ".".join(parts)
+    known_keys = [prefix + key for key in _fields(section)]
     near = [prefix + key for key in get_close_matches(parts[-1], _fields(section), n=1)]
     same = [key for key in _leaf_keys(model) if key.rpartition(".")[2] == parts[-1]]  # in other sections
     suggestions = near or get_close_matches(name, same, n=1, cutoff=0.0)

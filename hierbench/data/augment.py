@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hierbench.config.sections import Augment
 
-AREA = (0.08, 1.0)  # of a random part, as a share of the image
+CROP_AREA = (0.08, 1.0)  # of a random part, as a share of the image
 RATIO = 4.0 / 3.0  # of a random part's sides, at most, either way
 ATTEMPTS = 10
 
@@ -43,8 +43,11 @@ class PadAndCrop:
         """Pick lines of pixels, then pixels of each: on a CPU far faster than indexing by four indices."""
         if not self.pad and not self.flip:
             return images[rows]
-        num, (height, width), device = len(rows), images.shape[2:], images.device
-        batch, part = batch or num, slice(first, first + num)
+        num = len(rows)
+        height, width = images.shape[2:]
+        device = images.device
+        batch = batch or num
+        part = slice(first, first + num)
         y = torch.arange(height, device=device).expand(num, height)
         x = torch.arange(width, device=device).expand(num, width)
         if self.flip:
@@ -52,9 +55,12 @@ class PadAndCrop:
             x = torch.where(flipped, width - 1 - x, x)
         if self.pad:
             offset = torch.randint(-self.pad, self.pad + self.last_offset, (2, batch, 1), device=device)[:, part]
-            y, x = y + offset[0], x + offset[1]
-        inside_y, inside_x = (y >= 0) & (y < height), (x >= 0) & (x < width)
-        y, x = _reflect(y, height), _reflect(x, width)
+            y = y + offset[0]
+            x = x + offset[1]
+        inside_y = (y >= 0) & (y < height)
+        inside_x = (x >= 0) & (x < width)
+        y = _reflect(y, height)
+        x = _reflect(x, width)
         line = ((rows[:, None] * 3 + torch.arange(3, device=device))[:, :, None] * height + y[:, None]).flatten()
         picked = images.view(-1, width).index_select(0, line).view(num, 3, height, width)
         picked = picked.gather(3, x[:, None, None].expand(num, 3, height, width))
@@ -75,8 +81,11 @@ class RandomResizedCrop:
 
     def __call__(self, images: Tensor, rows: Tensor, batch: int | None = None, first: int = 0) -> Tensor:
         """Pick the examples and sample all parts at once."""
-        num, (height, width), device = len(rows), images.shape[2:], images.device
-        batch, part = batch or num, slice(first, first + num)
+        num = len(rows)
+        height, width = images.shape[2:]
+        device = images.device
+        batch = batch or num
+        part = slice(first, first + num)
         top, left, part_height, part_width = (values[part] for values in random_parts(batch, height, width, device))
         y = _sample_points(top, part_height, height)
         x = _sample_points(left, part_width, width)
@@ -98,9 +107,10 @@ def make_crop(augment: Augment) -> PadAndCrop | RandomResizedCrop:
 
 def random_parts(batch: int, height: int, width: int, device: torch.device) -> tuple[Tensor, ...]:
     """Return top, left, height and width of a random part of each image, [B] int64 each."""
-    area = torch.empty(ATTEMPTS, batch, device=device).uniform_(*AREA) * (height * width)
+    area = torch.empty(ATTEMPTS, batch, device=device).uniform_(*CROP_AREA) * (height * width)
     ratio = torch.empty(ATTEMPTS, batch, device=device).uniform_(-math.log(RATIO), math.log(RATIO)).exp()
-    part_width, part_height = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
+    part_width = (area * ratio).sqrt().round().long()
+    part_height = (area / ratio).sqrt().round().long()
     fits = (part_width > 0) & (part_width <= width) & (part_height > 0) & (part_height <= height)
     first = fits.int().argmax(dim=0, keepdim=True)  # of the attempts; the first one if no attempt fits
     any_fits = fits.any(dim=0)
@@ -136,6 +146,7 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     # As lines of 3 W numbers, which is twice as fast on a CPU as broadcasting over three channels.
     num, _, height, width = images.shape
     pixels = images.permute(0, 2, 3, 1).contiguous().to(mean.dtype)
-    scale, shift = (1.0 / (255.0 * std)).repeat(width), (mean / std).repeat(width)
+    scale = (1.0 / (255.0 * std)).repeat(width)
+    shift = (mean / std).repeat(width)
     pixels.view(num * height, width * 3).mul_(scale).sub_(shift)
     return pixels.permute(0, 3, 1, 2)

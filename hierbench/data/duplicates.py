@@ -34,7 +34,8 @@ def describe_duplicates(
     lines = []
     for (split, other_split), found_pairs in pairs.items():
         name, other_name, _ = found_pairs[0]
-        num, num_other = len(found_pairs), sum(differs for *_, differs in found_pairs)
+        num = len(found_pairs)
+        num_other = sum(differs for *_, differs in found_pairs)
         where = f"also in {other_split}" if split != other_split else "also in another class"
         under = f", {num_other:,} under another label" if num_other and split != other_split else ""
         verb = counted(num, f"{split} image", ("is", "are"))

@@ -21,9 +21,9 @@ from hierbench.utils.arrays import map_array
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_json_object, refuse_links
 
-VERSION = 1  # raise it, and CODE_VERSION of specs, when features are computed otherwise
-SEED = 0  # of a backbone that is drawn at random: one for all jobs, so that they share its features
-MADE = re.compile(r"meta\.json|checked\.json|(train|val|test)-((rows|features)\.npy|done)|\..*\.tmp")
+FEATURES_VERSION = 1  # raise it, and CODE_VERSION of specs, when features are computed otherwise
+BACKBONE_SEED = 0  # of a backbone that is drawn at random: one for all jobs, so that they share its features
+CACHE_FILE = re.compile(r"meta\.json|checked\.json|(train|val|test)-((rows|features)\.npy|done)|\..*\.tmp")
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,16 @@ class CacheRequest:
 
     def content(self) -> dict[str, Any]:
         """Return it as JSON types."""
-        model, augment = self.model, self.augment
+        model = self.model
+        augment = self.augment
         crop = augment.model_dump(mode="json", exclude={"mean", "std"}) if model.views > 2 else None
         return {
-            "version": VERSION,
+            "version": FEATURES_VERSION,
             "dataset": self.prepared.digest,
             "backbone": model.backbone,
             "wrn_group_input": model.wrn_group_input,
             "tokens": model.tokens,
-            "weights": self.weights or f"random, seed {SEED}",
+            "weights": self.weights or f"random, seed {BACKBONE_SEED}",
             "input_size": list(model.input_size or self.prepared.meta["image_size"]),
             "mean": augment.mean and list(augment.mean),
             "std": augment.std and list(augment.std),
@@ -138,11 +139,14 @@ def find_features(request: CacheRequest) -> Features | None:
         if features.meta["content"] != request.content():
             raise ValueError("meta.json belongs to other features")
         for split in SPLITS:
-            path, size = folder / f"{split}-features.npy", features.meta["files"][split]["bytes"]
-            if (actual_size := path.stat().st_size) != size:
+            path = folder / f"{split}-features.npy"
+            size = features.meta["files"][split]["bytes"]
+            actual_size = path.stat().st_size
+            if actual_size != size:
                 raise ValueError(f"{path.name} has {actual_size:,} bytes instead of {size:,}")
             shape = (request.views(split), request.prepared.size(split), features.num_channels)
-            if (array := features.array(split)).shape != shape or array.dtype != np.float32:
+            array = features.array(split)
+            if array.shape != shape or array.dtype != np.float32:
                 raise ValueError(f"{path.name} holds {array.shape} {array.dtype} instead of {shape} float32")
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise _damage_error(folder, error) from None

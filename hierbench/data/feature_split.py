@@ -17,9 +17,10 @@ from hierbench.data.prepared import Prepared
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
 
-# A file larger than LARGE is not kept in memory: its pages are given back each time that RELEASED bytes were gathered
-# of it, for each row of which the system may map a megabyte.
-LARGE, RELEASED = 1 << 30, 1 << 19
+# A larger file is not kept in memory: its pages are given back each time that RELEASED_BYTES were gathered of it, for
+# each row of which the system may map a megabyte.
+MAX_RESIDENT_BYTES = 1 << 30
+RELEASED_BYTES = 1 << 19
 
 
 class FeatureSplit(Split):
@@ -41,9 +42,10 @@ class FeatureSplit(Split):
         resident: bool | None = None,
     ) -> None:
         """Open "train", "val" or "test"; the arguments are those of `Split`, and the cache."""
-        array, labels = features.array(name), prepared.arrays(name)[1]
+        array = features.array(name)
+        labels = prepared.arrays(name)[1]
         self.num_views, num, channels = array.shape
-        self.mapped = array if array.nbytes > LARGE else None
+        self.mapped = array if array.nbytes > MAX_RESIDENT_BYTES else None
         self._hold(array.reshape(self.num_views * num, channels), labels, device, rank, num_ranks, resident)
         self.evaluated = torch.from_numpy(evaluated_rows(labels, name, spec))
         if features.scale is not None:
@@ -63,7 +65,7 @@ class FeatureSplit(Split):
         vectors = images.index_select(0, rows).to(torch.get_default_dtype())
         if self.mapped is not None:
             self.gathered += vectors.nbytes
-            if self.gathered > RELEASED:
+            if self.gathered > RELEASED_BYTES:
                 release(self.mapped)
                 self.gathered = 0
         return vectors if self.scale is None else vectors * self.scale

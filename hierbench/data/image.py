@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
 Images = NDArray[np.uint8]
 LARGEST_IMAGE = 1 << 28  # bytes of a user's image file
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")  # PIL reads others with programs from outside (EPS)
+IMAGE_FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "GIF",
+    "BMP",
+    "TIFF",
+    "AVIF",
+)  # PIL reads others with programs from outside (EPS)
 ORIENTATION = 0x0112  # the tag of EXIF data, from 1, upright, to 8
 # An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.
 warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
@@ -52,7 +60,7 @@ def decode(
         turn: applied before, to the content of the file and its pixels.
 
     Raises:
-        UnreadableImageError: it is damaged, is in no format of `FORMATS`, or `crop` raised an error.
+        UnreadableImageError: it is damaged, is in no format of `IMAGE_FORMATS`, or `crop` raised an error.
     """
     try:
         pixels = decode_pixels(content)
@@ -96,7 +104,7 @@ def exif_orientation(content: bytes) -> int:
     """Return the orientation that a camera wrote into an image's file, 1 to 8; 1, upright, without one."""
     if not any(mark in content for mark in (b"Exif", b"eXIf", b"EXIF", b"ftypavif")):  # JPEG, PNG, WebP, AVIF
         return 1
-    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+    with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:
         orientation = 1 if image.format == "TIFF" else image.getexif().get(ORIENTATION, 1)  # PIL turns a TIFF itself
     return orientation if orientation in range(1, 9) else 1
 
@@ -119,9 +127,10 @@ def decode_pixels(content: bytes) -> Tensor:
     """
     import torch
 
-    if (plain := _plain_jpeg(content)) is not None:
+    plain = _plain_jpeg(content)
+    if plain is not None:
         return torch.from_numpy(plain).permute(2, 0, 1)
-    with Image.open(io.BytesIO(content), formats=FORMATS) as image:  # reads the header, and refuses bombs
+    with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:  # reads the header, and refuses bombs
         if image.format == "JPEG" and image.mode == "RGB":
             from torchvision.io import ImageReadMode, decode_jpeg
 
@@ -164,5 +173,6 @@ def center_crop(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     height, width = pixels.shape[1:]
     scale = min(height / size[0], width / size[1])
     tall, wide = (min(side, max(1, round(scale * part))) for side, part in zip((height, width), size, strict=True))
-    top, left = (height - tall) // 2, (width - wide) // 2
+    top = (height - tall) // 2
+    left = (width - wide) // 2
     return pixels[:, top : top + tall, left : left + wide]

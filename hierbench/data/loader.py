@@ -65,7 +65,9 @@ class Split:
         with warnings.catch_warnings():  # read-only memory: nothing here writes to it
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
             self.images = torch.from_numpy(images)
-        self.device, self.rank, self.num_ranks = device, rank, num_ranks
+        self.device = device
+        self.rank = rank
+        self.num_ranks = num_ranks
         self.resident = _fits(self.images, device) if resident is None else resident
         if self.resident:
             self.images = self.images.to(device)
@@ -169,7 +171,8 @@ def streamed(images: Tensor, batches: Sequence[Tensor], device: torch.device) ->
     copied = [torch.cuda.Event() if cuda else None for _ in range(2)]
 
     def fetch(index: int) -> Tensor:
-        event, buffer = copied[index % 2], buffers[index % 2][: len(batches[index])]
+        event = copied[index % 2]
+        buffer = buffers[index % 2][: len(batches[index])]
         if event is not None:
             event.synchronize()  # this thread alone waits, until the copy before last has left the buffer
         torch.index_select(images, 0, batches[index], out=buffer)

@@ -12,10 +12,10 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.text import counted
 
-SHOWN = 5  # names in an error; the list that it refers to has all
-NAMED = 100  # names in an error without a list
+MAX_NAMED_IMAGES = 5  # names in an error; the list that it refers to has all
+MAX_NAMES = 100  # names in an error without a list
 SKIP = "; skip_broken = true in the file goes on without them (hierbench data new --skip-broken)"
-CHUNK = 256  # rows that are copied at a time
+ROWS_PER_COPY = 256  # rows that are copied at a time
 
 
 def leave_out_missing(
@@ -38,7 +38,7 @@ def leave_out_missing(
     if all(rows.all() for rows in done.values()):
         return source.labels
     if not source.names and not source.skip_broken:
-        raise UserError(unreadable_images(list(unreadable.values()), NAMED) + SKIP * bool(source.ids))
+        raise UserError(unreadable_images(list(unreadable.values()), MAX_NAMES) + SKIP * bool(source.ids))
     names = source.names or source.ids
     absent = [
         f"{split}/{names[split][row]}"
@@ -56,7 +56,8 @@ def leave_out_missing(
             f"{problem}; all of them are listed in {listed}; add them, or prepare without them: --allow-missing "
             "(images that were read are kept)"
         )
-    if empty := [split for split, rows in done.items() if not rows.any()]:
+    empty = [split for split, rows in done.items() if not rows.any()]
+    if empty:
         raise KeptError(f"{problem}; no {empty[0]} images are left")
     if source.skip_broken:
         train = source.labels["train"]
@@ -74,8 +75,8 @@ def compact(partial: Path, split: str, done: NDArray[np.bool_]) -> None:
     images = np.load(rows_file(partial, split), mmap_mode="r")
     with (partial / f"{split}-images.npy").open("wb") as file:
         write_header(file, (int(done.sum()), *images.shape[1:]))
-        for start in range(0, len(done), CHUNK):
-            file.write(images[start : start + CHUNK][done[start : start + CHUNK]].tobytes())
+        for start in range(0, len(done), ROWS_PER_COPY):
+            file.write(images[start : start + ROWS_PER_COPY][done[start : start + ROWS_PER_COPY]].tobytes())
         file.flush()
         os.fsync(file.fileno())
 
@@ -98,11 +99,11 @@ def _problem(source: Source, done: dict[str, NDArray[np.bool_]], absent: list[st
     return "; ".join(problems)
 
 
-def unreadable_images(errors: list[str], most: int = SHOWN) -> str:
+def unreadable_images(errors: list[str], most: int = MAX_NAMED_IMAGES) -> str:
     """Return a line of the errors of all unreadable images: how many there are, and the first `most`."""
     shown = "; ".join(errors[:most]) + ("; ..." if len(errors) > most else "")
     return shown if len(errors) == 1 else f"{len(errors):,} images cannot be read: {shown}"
 
 
 def _join_first(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f", ... ({len(names):,})" if len(names) > SHOWN else "")
+    return ", ".join(names[:MAX_NAMED_IMAGES]) + (f", ... ({len(names):,})" if len(names) > MAX_NAMED_IMAGES else "")

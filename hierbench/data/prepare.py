@@ -37,7 +37,7 @@ from hierbench.utils.files import (
     write_json,
 )
 
-MADE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done|ids\.json)|\..*\.tmp")
+PREPARED_FILE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done|ids\.json)|\..*\.tmp")
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
 NEEDS_SOURCE = ("imagenet1k", "inat19", "tieredimagenet-h")  # never downloaded
 HAS_NO_SOURCE = ("photos", "shapes")  # come with hierbench
@@ -132,7 +132,8 @@ def locked_folder(partial: Path) -> Iterator[bool]:
 
     The lock is on the folder itself and ends with the process.
     """
-    waited, created = False, [folder for folder in partial.parents[:2] if not folder.exists()]
+    waited = False
+    created = [folder for folder in partial.parents[:2] if not folder.exists()]
     while True:
         partial.mkdir(parents=True, exist_ok=True)
         lock = os.open(partial, os.O_RDONLY)
@@ -184,7 +185,7 @@ def _prepare(
             bad = isinstance(error, UserError) and not isinstance(error, KeptError)
             marks = (np.fromfile(path, dtype=np.bool_) for path in partial.glob("*-done"))
             if bad or not source.identity or not any(rows.any() for rows in marks):
-                remove_made(partial, MADE, keep=True)
+                remove_made(partial, PREPARED_FILE, keep=True)
             raise
     progress(1.0)
     _move_into_place(partial, target)
@@ -208,7 +209,7 @@ def _resume_or_clear(source: Source, partial: Path) -> None:
     with suppress(OSError, ValueError):
         if source.identity and read_json(partial / "plan.json") == plan:
             return
-    remove_made(partial, MADE, keep=True)
+    remove_made(partial, PREPARED_FILE, keep=True)
     if source.identity:
         write_json(partial / "plan.json", plan)
 
@@ -286,15 +287,17 @@ def _move_into_place(partial: Path, target: Path) -> None:
     (target / "meta.json").unlink(missing_ok=True)
     sync_folder(target)
     for split in SPLITS:
-        rows, images = rows_file(partial, split), partial / f"{split}-images.npy"
+        rows = rows_file(partial, split)
+        images = partial / f"{split}-images.npy"
         if images.exists():  # a copy without the rows that are left out
             rows.unlink(missing_ok=True)
         for path, part in ((rows, unit), (images, unit), (partial / f"{split}-labels.npy", "labels")):
             if path.exists():
                 path.replace(target / f"{split}-{part}.npy")
-        if (ids := partial / f"{split}-ids.json").exists():
+        ids = partial / f"{split}-ids.json"
+        if ids.exists():
             ids.replace(target / ids.name)
     sync_folder(target)
     (partial / "meta.json").replace(target / "meta.json")
     sync_folder(target)
-    remove_made(partial, MADE, keep=True)
+    remove_made(partial, PREPARED_FILE, keep=True)

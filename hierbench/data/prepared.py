@@ -36,8 +36,8 @@ from hierbench.utils.files import (
 )
 
 CHECKED = "checked.json"  # next to the arrays: their state when the digest was verified
-ROWS = 256  # images read at a time
-RELEASED = 64 * ROWS  # rows after which the memory of rows that were read is given back
+IMAGES_PER_READ = 256  # images read at a time
+RELEASED_ROWS = 64 * IMAGES_PER_READ  # rows after which the memory of rows that were read is given back
 LARGEST_IDS = 1 << 30  # bytes
 Progress = Callable[[float], None]  # the share that is done
 verified_states: list[dict[str, Any]] = []  # states that this process has verified
@@ -128,7 +128,9 @@ def find(name: str, data_dir: Path) -> Prepared | None:
             raise ValueError("its digest, remark or notice is not text")
         for split in SPLITS:
             images, labels = prepared.arrays(split)
-            num, vectors, dtype = meta["splits"][split], prepared.vectors, "uint8"
+            num = meta["splits"][split]
+            vectors = prepared.vectors
+            dtype = "uint8"
             if vectors is None:
                 expected = (num, 3, *meta["image_size"])
             else:
@@ -243,15 +245,16 @@ def arrays_digest(
     if vectors is not None:
         digest.update(json.dumps(vectors, sort_keys=True).encode())
     splits = [arrays(split) for split in SPLITS]
-    total, done = sum(len(labels) * (1 if vectors is None else len(images)) for images, labels in splits), 0
+    total = sum(len(labels) * (1 if vectors is None else len(images)) for images, labels in splits)
+    done = 0
     for images, labels in splits:
         digest.update(labels.tobytes())
         for view in [images] if vectors is None else images:
-            for start in range(0, len(view), ROWS):
-                block = view[start : start + ROWS]
+            for start in range(0, len(view), IMAGES_PER_READ):
+                block = view[start : start + IMAGES_PER_READ]
                 digest.update(block.tobytes())
                 done += len(block)
                 progress(done / total)
-                if start % RELEASED == 0:
+                if start % RELEASED_ROWS == 0:
                     release(images)
     return digest.hexdigest()

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.readers import shipped_paths as shipped_paths  # most datasets need it
-from hierbench.utils.archives import DAMAGED, open_tar, tar_members
+from hierbench.utils.archives import ARCHIVE_ERRORS, open_tar, tar_members
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import refuse_links, remove_abandoned, temporary_beside
 
 Labels = NDArray[np.int64]
 UNPACKED = 1 << 33  # bytes of all files of an archive; FGVC-Aircraft's have 3 GiB
-CHUNK = 256  # rows written at a time, of images that are arrays already
+ROWS_PER_PIECE = 256  # rows written at a time, of images that are arrays already
 
 
 class KeptError(UserError):
@@ -178,21 +178,23 @@ def unpack(archive: Path, folder: Path) -> Path:
         raise UserError(f"no archive {archive}")
     refuse_links(folder.parent, folder.name).mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder, "unpacked")
-    staging, total = temporary_beside(folder / "unpacked"), 0
+    staging = temporary_beside(folder / "unpacked")
+    total = 0
     try:
         staging.mkdir()
         with open_tar(archive) as stream:
             for tar, member in tar_members(stream):
                 if not (member.isfile() or member.isdir()):
                     raise tarfile.ReadError(f"{member.name[:80]!r} is a link or a device")
-                if (total := total + member.size) > UNPACKED:
+                total = total + member.size
+                if total > UNPACKED:
                     raise tarfile.ReadError(f"it holds more than {UNPACKED >> 30} GiB")
                 tar.extract(member, staging, set_attrs=False, filter="data")
         for entry in staging.iterdir():
             if (folder / entry.name).is_dir():
                 shutil.rmtree(folder / entry.name)
             entry.rename(folder / entry.name)
-    except DAMAGED as error:
+    except ARCHIVE_ERRORS as error:
         raise UserError(f"{archive.name} is not a complete tar archive ({error})") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)

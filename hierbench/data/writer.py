@@ -24,7 +24,7 @@ from hierbench.utils.files import sync_folder, write_bytes
 from hierbench.utils.processes import num_cores
 
 SPLITS = ("train", "val", "test")
-TOGETHER = 16  # pieces that a thread takes and writes at a time; one by one, preparing takes an eighth longer
+PIECES_AT_ONCE = 16  # pieces that a thread takes and writes at a time; one by one, preparing takes an eighth longer
 WINDOW = 32  # pieces per core that are read ahead: bounds the memory, and keeps a group waiting for each thread
 FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush: a kill costs the later ones
 
@@ -52,7 +52,8 @@ class RowFile:
         dtype: Any = np.uint8,
         groups: int | None = None,
     ) -> None:
-        path, self.marks = rows_file(folder, split), folder / f"{split}-done"
+        path = rows_file(folder, split)
+        self.marks = folder / f"{split}-done"
         self.row_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         self.flushed = b""  # the marks that are on the disk
         if path.is_symlink():
@@ -87,10 +88,12 @@ class RowFile:
     def write_rows(self, start: int, rows: NDArray[Any]) -> None:
         """Write rows from row `start` on; they are not marked yet."""
         assert rows[0].nbytes == self.row_bytes, (rows.dtype, rows.shape)
-        remaining, place = np.ascontiguousarray(rows).data.cast("B"), self.start + start * self.row_bytes
+        remaining = np.ascontiguousarray(rows).data.cast("B")
+        place = self.start + start * self.row_bytes
         while remaining:
             written = os.pwrite(self.file.fileno(), remaining, place)  # may be short
-            remaining, place = remaining[written:], place + written
+            remaining = remaining[written:]
+            place = place + written
 
     def flush(self) -> None:
         """Put the rows on disk, then their marks."""
@@ -111,7 +114,9 @@ class _Groups:
     """Groups of pieces that threads load and write, and their results; see `write_images`."""
 
     def __init__(self, files: dict[str, RowFile], pool: ThreadPoolExecutor, progress: Callable[[int], None]) -> None:
-        self.files, self.pool, self.progress = files, pool, progress
+        self.files = files
+        self.pool = pool
+        self.progress = progress
         self.pending: deque[tuple[list[Piece], Future[list[tuple[int, str]]]]] = deque()
         self.written = self.flushed = sum(int(file.done.sum()) for file in files.values())
         self.unreadable: dict[tuple[str, int], str] = {}
@@ -170,14 +175,16 @@ def write_images(
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
         for split in SPLITS:
-            shape, vectors = source.shape(split), source.vectors
+            shape = source.shape(split)
+            vectors = source.vectors
             if vectors is None:
                 files[split] = RowFile(folder, split, shape[0], shape[1:])
             else:
                 files[split] = RowFile(folder, split, shape[0] * shape[1], shape[2:], vectors.dtype, shape[0])
             stack.callback(files[split].file.close)
-        num_missing, cores = sum(int(np.count_nonzero(~file.done)) for file in files.values()), num_cores()
-        together = max(1, min(TOGETHER, num_missing // (2 * cores)))  # few are shared by all cores
+        num_missing = sum(int(np.count_nonzero(~file.done)) for file in files.values())
+        cores = num_cores()
+        together = max(1, min(PIECES_AT_ONCE, num_missing // (2 * cores)))  # few are shared by all cores
         groups = _Groups(files, ThreadPoolExecutor(cores), progress)
         stack.callback(groups.stop)
         pieces = (piece for piece in source.pieces() if not files[piece.split].done[piece.start])

@@ -26,14 +26,14 @@ from hierbench.methods.ce import CrossEntropy
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.record_reader import read_records
 from hierbench.training.fabric import resolve_precision
-from hierbench.training.feature_extraction import BLOCK, blocks_at_once, frozen_backbone, one_thread_each
+from hierbench.training.feature_extraction import IMAGES_PER_BLOCK, blocks_at_once, frozen_backbone, one_thread_each
 from hierbench.utils.errors import UserError
 
 PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines the batch to time
 BUDGET = 0.3  # seconds that one timed step may take
 ROUNDS = 3
 PROBE = 2  # images of a first forward pass, which tells how many are timed
-LONGEST = 0.5  # seconds of the timed pass, at the speed of the first
+MAX_TIMED_SECONDS = 0.5  # seconds of the timed pass, at the speed of the first
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ def _seconds_per_job(
     recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, setting: Setting
 ) -> dict[FeatureType, float]:
     """Return the seconds of a job's steps by type; one device is timed on its part of a batch."""
-    sizes, prepared, before = _sizes(recipe, inputs), inputs.prepared, torch.get_num_threads()
+    sizes = _sizes(recipe, inputs)
+    prepared = inputs.prepared
+    before = torch.get_num_threads()
     tree = stand_in_tree(recipe.expected.level_sizes) if prepared is None else prepared.hierarchy(recipe.distance)
     num = max(1, sizes["train"] // recipe.train.every)
     batch = min(recipe.train.batch_size, num)
@@ -139,7 +141,8 @@ def seconds_per_image(
         seconds = min(measure_seconds(trainee.train, device) for _ in range(ROUNDS))  # something else may run meanwhile
         larger = min(batch_size, int(batch * BUDGET / seconds))
         if larger > batch:
-            batch, trainee = larger, make_trainee(larger)
+            batch = larger
+            trainee = make_trainee(larger)
             trainee.train()
             # A step on features takes milliseconds, so that one is not enough.
             rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
@@ -149,12 +152,15 @@ def seconds_per_image(
 
 def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, device: str | None) -> list[Extraction]:
     """Return the caches that jobs of these types need, timed on a device; [] if the backbone is trained."""
-    model, prepared, sizes = recipe.model, inputs.prepared, _sizes(recipe, inputs)
+    model = recipe.model
+    prepared = inputs.prepared
+    sizes = _sizes(recipe, inputs)
     if not model.frozen or model.given_features:
         return []
     vectors = sum(sizes.values()) + (model.views - 1) * sizes["train"]
     num_bytes = vectors * cached_backbone(model).num_channels * np.dtype(np.float32).itemsize
-    extractions, per_image = dict[str, Extraction](), None
+    extractions = dict[str, Extraction]()
+    per_image = None
     for kind in dict.fromkeys(kinds):
         pool = model.type_i_pool if kind == "type-I" else "average"
         cached = False
@@ -185,5 +191,5 @@ def _seconds_to_extract(recipe: Recipe, device: str) -> float:
     with one_thread_each(), ThreadPoolExecutor(at_once) as threads:
         compute(PROBE)  # warm-up
         each = measure_seconds(lambda: compute(PROBE), device) / PROBE
-        num = max(PROBE, min(BLOCK, int(LONGEST / each)))
+        num = max(PROBE, min(IMAGES_PER_BLOCK, int(MAX_TIMED_SECONDS / each)))
         return measure_seconds(lambda: list(threads.map(compute, [num] * at_once)), device) / (num * at_once)

@@ -41,7 +41,9 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     Raises:
         UserError: something is not available.
     """
-    model, folder, weights = recipe.model, options.data_dir / "weights", options.weights
+    model = recipe.model
+    folder = options.data_dir / "weights"
+    weights = options.weights
     prepared: Prepared | None
     closed = ""
     check_source(recipe, options.source)
@@ -54,7 +56,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             if data.find(recipe.data.variant, options.data_dir) is None:
                 raise
             closed = str(error)
-        quality, source = recipe.data.jpeg_quality, options.source
+        quality = recipe.data.jpeg_quality
+        source = options.source
         if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:
             say(f"note: {recipe.data.dataset} is already prepared in {options.data_dir}; --source is not read")
             source = None
@@ -67,10 +70,14 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
         with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
             data.check(prepared, lambda share: meter.part("images", share, 1.0))
     else:
-        variant, missing, needed = recipe.data.variant, list[str](), list[str]()
-        prepared, state = data.find(variant, options.data_dir), "is not prepared"
+        variant = recipe.data.variant
+        missing = list[str]()
+        needed = list[str]()
+        prepared = data.find(variant, options.data_dir)
+        state = "is not prepared"
         if recipe.source is not None and prepared is not None:
-            prepared, state = if_current(recipe, prepared, lambda line: None), "has changed since it was prepared"
+            prepared = if_current(recipe, prepared, lambda line: None)
+            state = "has changed since it was prepared"
         if prepared is None:
             protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
             option = f" --source {options.source}" if options.source else ""
@@ -101,7 +108,8 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
 
 def _check_inputs(recipe: Recipe, prepared: Prepared) -> None:
     """Raise a UserError for a backbone on features, or "features-D" on images or on other features."""
-    model, vectors = recipe.model, prepared.vectors
+    model = recipe.model
+    vectors = prepared.vectors
     backbone, views = ("", 1) if vectors is None else (f"features-{vectors['num_channels']}", vectors["views"])
     if not backbone and model.given_features:
         raise UserError(

@@ -98,7 +98,8 @@ def _extract(request: CacheRequest, job: Job, setting: Setting) -> Features:
 
 
 def _obtain(request: CacheRequest, job: Job, setting: Setting, on_rows: OnRows) -> Features:
-    if (features := find_features(request)) is not None:  # reading the file of weights for its digest can take long
+    features = find_features(request)
+    if features is not None:  # reading the file of weights for its digest can take long
         check_features(features)
         return features
     return obtain_features(request, open_weights(job, setting), setting.device, on_rows)

@@ -65,7 +65,8 @@ class Queue:
         """
         unfinished = running | {job.id for job in self.waiting}
         for job in list(self.waiting):
-            if failed := [base for base in job.spec.bases if base in self.failed]:
+            failed = [base for base in job.spec.bases if base in self.failed]
+            if failed:
                 self.waiting.remove(job)
                 self.end(job, Outcome("failed", f"its base failed: {self.failed[failed[0]]}"))
             elif self.is_over(job):

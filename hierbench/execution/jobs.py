@@ -75,7 +75,8 @@ def check_section(recipe: Recipe, method: LoadedMethod) -> None:
 
 def with_bases(methods: Sequence[LoadedMethod]) -> dict[str, LoadedMethod]:
     """Return {name: method} of these methods and of their bases."""
-    method_by_name, open_ends = {method.name: method for method in methods}, list(methods)
+    method_by_name = {method.name: method for method in methods}
+    open_ends = list(methods)
     while open_ends:
         method = open_ends.pop()
         if not issubclass(method.cls, PostHoc):

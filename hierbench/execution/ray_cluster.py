@@ -69,7 +69,8 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driv
     on_driver = NodeAffinitySchedulingStrategy(driver, soft=False)
     progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=on_driver).remote()
     task = ray.remote(_work).options(max_retries=0, **resources)
-    engine, losses = engine_digest(), Counter[str]()
+    engine = engine_digest()
+    losses = Counter[str]()
 
     def start(job: Job) -> Any:
         return task.remote(engine, _task_arguments(job, setting, probe), progress)
@@ -115,7 +116,8 @@ def job_resources(setting: Setting) -> dict[str, float]:
 
 def engine_digest() -> str:
     """Return the SHA-256 of the package's own source, without methods, recipes and tables."""
-    root, digest = Path(hierbench.__file__).parent, sha256()
+    root = Path(hierbench.__file__).parent
+    digest = sha256()
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root)
         if name.parts[0] not in NOT_THE_ENGINE:
@@ -125,7 +127,8 @@ def engine_digest() -> str:
 
 def _task_arguments(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
     """Return the arguments of a task: plain values, which a node of any version can read."""
-    file, weights = Path(job.method.reference), setting.weights and setting.weights.resolve()
+    file = Path(job.method.reference)
+    weights = setting.weights and setting.weights.resolve()
     return {
         "spec": job.spec.content(),
         "reference": job.method.reference,

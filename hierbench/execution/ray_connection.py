@@ -18,7 +18,7 @@ from hierbench.utils.errors import UserError, foreign_errors
 from hierbench.utils.text import one_line
 
 LOCAL = "local"  # a cluster of this machine alone, started for the command
-TIMEOUT = 5.0  # seconds for a head node to answer
+HEAD_NODE_SECONDS = 5.0  # seconds for a head node to answer
 # Our defaults for Ray's environment variables: no usage statistics, and under `uv run` the working folder is
 # not sent to every node and installed there.
 OURS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
@@ -38,7 +38,8 @@ def device_on_cluster(address: str | None, device: Device) -> Literal["cpu", "cu
         raise UserError("--executor ray trains on cpu or cuda, not on mps")
     import torch
 
-    if (where := _cluster_address(address)) == LOCAL:
+    where = _cluster_address(address)
+    if where == LOCAL:
         has_gpu = torch.cuda.is_available()
     else:
         with connected(where):
@@ -57,7 +58,7 @@ def _cluster_address(address: str | None) -> str:
     if "/" in where or not host or not port.isdigit():
         raise UserError(f"--address: HOST:PORT of a cluster's head node, or auto; got {where!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), TIMEOUT).close()
+        socket.create_connection((host.strip("[]"), int(port)), HEAD_NODE_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise UserError(f"no Ray cluster at {where}: {getattr(error, 'strerror', None) or error}") from None
     return where
@@ -120,7 +121,8 @@ class Progress:
 
     def take(self) -> dict[str, tuple[float, int]]:
         """Return the lines that were noted since the last call."""
-        news, self.news = self.news, {}
+        news = self.news
+        self.news = {}
         return news
 
 

@@ -90,7 +90,8 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         raise UserError("--jobs-per-gpu is for GPUs; on a CPU there is a job per core, see --jobs")
     if options.jobs_per_gpu > 1 and options.devices > 1:
         raise UserError("--jobs-per-gpu is for jobs that share a GPU, --devices for one that takes several")
-    workers, threads = 0, 1 if options.device == "cpu" else None
+    workers = 0
+    threads = 1 if options.device == "cpu" else None
     if not options.remote:
         workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
         if options.jobs is not None:

@@ -221,7 +221,8 @@ def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch
 
 def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str | None] | None:
     """Re-rank, and return the digest of the predictions that were re-ranked; of several bases, those of each."""
-    used, prepared = predictions_of_bases(job.spec, setting.store), open_data(job, setting)
+    used = predictions_of_bases(job.spec, setting.store)
+    prepared = open_data(job, setting)
     bases = [read_record(setting.store.run(base).folder) for base in job.spec.bases]
     if job.spec.model.frozen and issubclass(job.method.cls, PostHoc) and job.method.cls.needs_validation:
         cached_features(job, prepared, setting, note)  # the data that its bases were trained on

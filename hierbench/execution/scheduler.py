@@ -29,7 +29,8 @@ def create_runs(jobs: Sequence[Job], store: Store, note: Note) -> None:
     """Create the jobs' folders, so that they count even if they never run, and quarantine damaged files in them."""
     re_ranked = {base for job in jobs if job.spec.bases and not is_finished(job.spec, store) for base in job.spec.bases}
     for job in jobs:
-        run, read = store.run(job.id), job.id in re_ranked
+        run = store.run(job.id)
+        read = job.id in re_ranked
         if not needs_repair(job.spec, run, read=read):
             continue
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,8 @@ def run_jobs(
         return queue.failed
     local_setting = setting.of_worker(0)  # in this process, one after another; with Ray, jobs that re-rank
     while queue.waiting:
-        if job := queue.take(set()):
+        job = queue.take(set())
+        if job:
             queue.end(job, outcome := execute(job, local_setting, throttled(queue.reporter(job), 0.2), queue.note))
             if outcome.state == "failed" and not can_compute(local_setting.device):
                 raise UserError(f"this process can no longer use the GPU ({outcome.error}); run the same command again")

@@ -44,7 +44,8 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
         UserError: there is no such job, or not its method or weights.
     """
     run = _find_planned_run(name, setting.store)
-    spec, weights = _spec(run), setting.weights
+    spec = _spec(run)
+    weights = setting.weights
     if weights is not None and not weights.is_file():
         raise UserError(f"--weights: no file {weights}")
     if weights is None and spec.weights is not None:
@@ -91,7 +92,8 @@ def _spec(run: Run) -> Spec:
 
 
 def _run(job: Job, setting: Setting) -> int:
-    run, label = setting.store.run(job.id), job.spec.label
+    run = setting.store.run(job.id)
+    label = job.spec.label
     missing = [base for base in job.spec.bases if not read_record(setting.store.run(base).folder).done]
     if missing and not is_finished(job.spec, setting.store):
         say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {missing[0]}")

@@ -70,7 +70,8 @@ class NoiseImages(Split):
         assert work.image_size is not None
         images = torch.randint(0, 256, (work.batches * work.batch, 3, *work.image_size), dtype=torch.uint8)
         _hold_noise(self, images, work)
-        self.crop, self.input_size = make_crop(work.augment), work.model.input_size
+        self.crop = make_crop(work.augment)
+        self.input_size = work.model.input_size
         self.mean = torch.tensor(work.augment.mean, device=work.device)
         self.std = torch.tensor(work.augment.std, device=work.device)
 

@@ -82,10 +82,12 @@ class Worker:
     """A process that runs one job after another; `slot` decides which devices it uses."""
 
     def __init__(self, setting: Setting, slot: int) -> None:
-        setting, context = setting.of_worker(slot), start_server()
+        setting = setting.of_worker(slot)
+        context = start_server()
         self.connection, theirs = context.Pipe()
         # A daemon may have no children, which a job on several devices has; it ends with the pipe in any case.
-        work, daemon = (theirs, setting, dict(os.environ)), setting.devices == 1
+        work = (theirs, setting, dict(os.environ))
+        daemon = setting.devices == 1
         self.process = context.Process(target=_work, args=work, daemon=daemon)
         with starting_children(forked=FORKED):
             self.process.start()
@@ -143,7 +145,8 @@ def _work(connection: Connection, setting: Setting, environment: dict[str, str])
     os.environ.clear()  # the server that forks has the variables of when it started
     os.environ.update(environment)
     sys.stdout = sys.stderr  # a method may print; standard output is for results
-    report, note = partial(_send, connection, "progress"), partial(_send, connection, "note")
+    report = partial(_send, connection, "progress")
+    note = partial(_send, connection, "note")
     while True:
         try:
             content, references = connection.recv()

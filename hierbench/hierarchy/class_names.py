@@ -83,7 +83,8 @@ def named_columns(values: Any) -> list[Any] | None:
     labels = list(values.columns)
     if all(isinstance(label, str) for label in labels):
         return labels
-    numbers, numbered = list(range(len(labels))), all(map(_is_whole, labels))
+    numbers = list(range(len(labels)))
+    numbered = all(map(_is_whole, labels))
     return labels if numbered and labels != numbers and sorted(labels) == numbers else None
 
 
@@ -121,7 +122,8 @@ def _of_numbers(values: IntArray, tree: Hierarchy, name: str) -> IntArray:
     unknown = [number for number in np.unique(values).tolist() if number not in index]
     if unknown:
         row = int(np.argwhere(values == unknown[0])[0][0])
-        if (level := tree.level_of(str(unknown[0]))) is not None:
+        level = tree.level_of(str(unknown[0]))
+        if level is not None:
             raise _inner_node(str(unknown[0]), level, row, name)
         raise UserError(
             f"{name}: {unknown[0]} in row {row} is not a class of the tree, whose classes are the numbers "
@@ -140,7 +142,8 @@ def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str, order: N
         return class_indices(numbers, tree, name, order)
     row, odd = next((row, text) for row, text in enumerate(texts) if text not in index)
     row = row * len(values) // len(texts)
-    if (level := tree.level_of(odd)) is not None:
+    level = tree.level_of(odd)
+    if level is not None:
         raise _inner_node(odd, level, row, name)
     raise UserError(f"{name}: {odd[:80]!r} in row {row} is not a class{suggestion(odd, tree)}")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 # A height is at most 256, so that squares of up to 181 and the products of smaller trees do not overflow either.
 DISTANCE = np.int16
-COLUMNS = 512  # at a time: intermediate arrays stay small beside the matrix
+DISTANCE_COLUMNS = 512  # at a time: intermediate arrays stay small beside the matrix
 
 
 def distance_matrix(
@@ -41,8 +41,8 @@ def distance_matrix(
         levels.append((leaves, above[leaves], row_above, np.where(inner, row_of[nodes], -1), value[nodes]))
         above = levels[-1][3]
     distances = np.empty((num_classes, num_classes), dtype=DISTANCE)
-    for start in range(0, num_classes, COLUMNS):
-        some = slice(start, start + COLUMNS)
+    for start in range(0, num_classes, DISTANCE_COLUMNS):
+        some = slice(start, start + DISTANCE_COLUMNS)
         rows = np.full((1, len(targets[some])), height, dtype=DISTANCE)
         for leaves, leaf_above, row_above, row, value in levels:
             distances[leaves, some] = rows[leaf_above]

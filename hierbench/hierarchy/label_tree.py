@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.hierarchy.distances import distance_matrix, json_parts
-from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES, WHOLE_NUMBER, in_order_of_numbers, number_nodes
+from hierbench.hierarchy.node_paths import MAX_DEPTH, MOST_CLASSES, WHOLE_NUMBER, in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import read_tree, shipped_names, shipped_paths
 from hierbench.utils.console import say
 from hierbench.utils.errors import unknown_name
@@ -134,8 +134,8 @@ class Hierarchy:
                     raise ValueError(f"names of nodes must be strings, got {part!r} on the path of class {name!r}")
             if not all(path):
                 raise ValueError(f"the path of class {name!r} has an empty name: {tuple(path)!r}")
-            if len(path) > DEEPEST:
-                raise ValueError(f"node {name!r} lies more than {DEEPEST} levels deep")
+            if len(path) > MAX_DEPTH:
+                raise ValueError(f"node {name!r} lies more than {MAX_DEPTH} levels deep")
         nodes = number_nodes(paths.values())
         inner = set(nodes.parents)
         for name, chain in zip(paths, nodes.chains, strict=True):
@@ -189,7 +189,8 @@ class Hierarchy:
         reading = read_tree(source, options, header)
         for line in reading.about:
             say(line)
-        paths, chains = reading.paths, reading.nodes.chains
+        paths = reading.paths
+        chains = reading.nodes.chains
         order = list(paths) if classes is None else [str(name) for name in classes]
         _check_classes(order, paths.keys(), set())
         if reading.form == "lines":  # their nodes are their names, by which a level is sorted
@@ -219,7 +220,8 @@ class Hierarchy:
         """Return the tree of the classes' chains of nodes, below the root and down to the class."""
         if distance not in get_args(Distance):
             raise ValueError(f"distance must be one of {get_args(Distance)}, got {distance!r}")
-        num_classes, depths = len(classes), np.array([len(chain) for chain in chains])
+        num_classes = len(classes)
+        depths = np.array([len(chain) for chain in chains])
         height = int(depths.max())
         padded = [chain + chain[-1:] * (height - len(chain)) for chain in chains]
         targets = np.empty((num_classes, height), dtype=np.int64)
@@ -332,8 +334,8 @@ def _chains(leaves: Sequence[str], parent: Mapping[str, str]) -> list[list[str]]
         chain = [leaf]
         while parent[chain[-1]] in parent:
             chain.append(parent[chain[-1]])
-            if len(chain) > DEEPEST:
-                raise ValueError(f"node {leaf!r} lies more than {DEEPEST} levels deep")
+            if len(chain) > MAX_DEPTH:
+                raise ValueError(f"node {leaf!r} lies more than {MAX_DEPTH} levels deep")
         chains.append(chain[::-1])
     return chains
 

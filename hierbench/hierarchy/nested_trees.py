@@ -89,7 +89,9 @@ def branches_of_newick(text: str) -> Branches:
         raise ValueError(f"it is not Newick: {error}") from None
     if len(trees) != 1:
         raise ValueError(f"it holds {len(trees)} trees, not one")
-    ignored, seen, unnamed = dict[str, None](), set[str](), list[str]()
+    ignored = dict[str, None]()
+    seen = set[str]()
+    unnamed = list[str]()
 
     def name_of(clade: Any, above: NodePath) -> str:
         name = (clade.name or "").strip()
@@ -116,7 +118,8 @@ def _leaf_paths(
     tops: Sequence[Item], name_of: Callable[[Item, NodePath], str], below: Callable[[Item], Sequence[Item]]
 ) -> list[NodePath]:
     """Return the path of each item that has none below it, in their order; `name_of` is given the path above."""
-    paths, num_cells = list[NodePath](), 0
+    paths = list[NodePath]()
+    num_cells = 0
     stack: list[tuple[Item, NodePath]] = [(item, ()) for item in reversed(tops)]
     while stack:
         item, above = stack.pop()

@@ -12,9 +12,9 @@ from hierbench.config.tree_options import Parents
 from hierbench.utils.text import counted
 
 MOST_CLASSES = 1 << 15  # the distance matrix takes 2 bytes per pair of classes; ImageNet-21K has 21,841 classes
-DEEPEST = 256  # levels; WordNet has 20
+MAX_DEPTH = 256  # levels; WordNet has 20
 MOST_CELLS = 1 << 22  # of a table, or nodes on all paths
-SHOWN = 3  # examples in an error
+MAX_NODE_EXAMPLES = 3  # examples in an error
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 
 NodePath = tuple[str, ...]  # (coarsest, ..., class)
@@ -49,8 +49,8 @@ def check_size(num_cells: int, depth: int = 0) -> None:
     """Raise a ValueError for a table or a tree that is too large or too deep."""
     if num_cells > MOST_CELLS:
         raise ValueError(f"it has more than {MOST_CELLS:,} cells")
-    if depth > DEEPEST:
-        raise ValueError(f"it has more than {DEEPEST} levels or columns")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it has more than {MAX_DEPTH} levels or columns")
 
 
 class PathNodes(NamedTuple):
@@ -76,7 +76,8 @@ def number_nodes(paths: Iterable[Sequence[str]]) -> PathNodes:
     repeats = [0]
     chains = list[list[int]]()
     for path in paths:
-        node, chain = 0, list[int]()
+        node = 0
+        chain = list[int]()
         for name in path:
             child = children[node].get(name)
             if child is None:
@@ -128,14 +129,15 @@ def paths_from_edges(
     for node in order:
         listed = parents_of[node]
         if not listed:
-            path_of[node], depth[node] = () if node == root else (names.get(node, node),), 0
+            path_of[node] = () if node == root else (names.get(node, node),)
+            depth[node] = 0
             continue
         above = listed[0]
         if parents != "first" and len(listed) > 1:
             above = (min if parents == "shortest" else max)(listed, key=lambda other: depth[other])
         depth[node] = depth[above] + 1
-        if depth[node] > DEEPEST:
-            raise ValueError(f"node {names.get(node, node)!r} lies more than {DEEPEST} levels deep")
+        if depth[node] > MAX_DEPTH:
+            raise ValueError(f"node {names.get(node, node)!r} lies more than {MAX_DEPTH} levels deep")
         path_of[node] = (*path_of[above], names.get(node, node))
     note = f"{counted(len(several), 'node')} with several parents: the {parents} kept" if several else ""
     return [path_of[node] for node in parents_of if node not in children_of and path_of[node]], note
@@ -166,10 +168,11 @@ def _describe_several(several: Sequence[str], parents_of: Mapping[str, list[str]
     def show(node: str) -> str:
         return repr(names.get(node, node))
 
-    examples = [
-        f"{show(node)} ({', '.join(map(show, parents_of[node][:SHOWN]))}{', ...' * (len(parents_of[node]) > SHOWN)})"
-        for node in several[:SHOWN]
-    ]
+    examples = []
+    for node in several[:MAX_NODE_EXAMPLES]:
+        parents = ", ".join(map(show, parents_of[node][:MAX_NODE_EXAMPLES]))
+        more = ", ..." if len(parents_of[node]) > MAX_NODE_EXAMPLES else ""
+        examples.append(f"{show(node)} ({parents}{more})")
     if len(several) == 1:
         first, second = parents_of[several[0]][:2]
         problem = f"node {show(several[0])} has several parents: {show(first)} and {show(second)}"

@@ -52,7 +52,8 @@ class Nodes(nn.Module):
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         super().__init__()
-        targets, num_classes = hierarchy.level_targets, hierarchy.num_classes
+        targets = hierarchy.level_targets
+        num_classes = hierarchy.num_classes
         inner = [distances > 0 for distances in hierarchy.node_distances]  # per level; leaves have the distance 0
         starts = np.cumsum([1, *(int(level.sum()) for level in inner)])
         self.num_inner = int(starts[-1])
@@ -68,7 +69,8 @@ class Nodes(nn.Module):
         on_path[:, 1:] = paths[:, 1:] != paths[:, :-1]
         class_depth = on_path.sum(axis=1)
 
-        parent, depth = np.zeros(self.num_nodes, dtype=np.int64), np.zeros(self.num_nodes, dtype=np.int64)
+        parent = np.zeros(self.num_nodes, dtype=np.int64)
+        depth = np.zeros(self.num_nodes, dtype=np.int64)
         height = np.zeros(self.num_nodes, dtype=np.int64)
         above = np.concatenate([np.zeros((num_classes, 1), dtype=np.int64), paths[:, :-1]], axis=1)
         parent[paths[on_path]] = above[on_path]
@@ -219,10 +221,8 @@ class _SubtreeLogSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
         sums = nodes._rows(logs)
-        own_shares, shares = (
-            torch.ones_like(sums),
-            torch.ones_like(sums),
-        )  # of a node in its own sum, and in its parent's
+        own_shares = torch.ones_like(sums)
+        shares = torch.ones_like(sums)  # of a node in its own sum, and in its parent's
         steps = (nodes._edges(sums), own_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
         for (parents, children, parent), own_share, share in reversed(list(zip(*steps, strict=False))):
             _log_sums(children, parent, parents, own_share, share)
@@ -255,7 +255,8 @@ class _ChildLogSums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (shares,) = ctx.saved_tensors
-        grad, width = grads[0], 1 + len(shares)
+        grad = grads[0]
+        width = 1 + len(shares)
         rows = grad.new_zeros(width, shares.shape[1])
         torch.mul(grad.reshape(shares.shape[1], -1).t().contiguous().index_select(0, ctx.parent), shares, out=rows[1:])
         return rows.t().reshape(*grad.shape[:-1], width), None

@@ -13,7 +13,7 @@ from typing import Any
 
 from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.hierarchy.node_paths import (
-    DEEPEST,
+    MAX_DEPTH,
     Branches,
     NodePath,
     PathNodes,
@@ -68,11 +68,13 @@ def read_tree(source: Any, options: TreeOptions = DEFAULT_OPTIONS, header: bool 
 
 def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:
     """Return the paths by class, in target order; a ValueError for classes that repeat, or that are also parents."""
-    paths, notes = _choose_paths(branches, options), list(branches.notes)
+    paths = _choose_paths(branches, options)
+    notes = list(branches.notes)
     if not paths:
         raise ValueError("it has no classes")
-    if deep := next((leaf for leaf, path in paths.items() if len(path) > DEEPEST), ""):
-        raise ValueError(f"node {deep!r} lies more than {DEEPEST} levels deep")
+    deep = next((leaf for leaf, path in paths.items() if len(path) > MAX_DEPTH), "")
+    if deep:
+        raise ValueError(f"node {deep!r} lies more than {MAX_DEPTH} levels deep")
     if branches.form == "lines":
         paths = dict(sorted(paths.items()))
     ordered = {leaf: paths[leaf] for leaf in in_order_of_numbers(paths)}
@@ -92,7 +94,8 @@ def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:
             below.get(leaf, leaf): (*path, below[leaf]) if leaf in below else path for leaf, path in ordered.items()
         }
         nodes = number_nodes(ordered.values())
-    if alike := similar_names({part for path in ordered.values() for part in path}):
+    alike = similar_names({part for path in ordered.values() for part in path})
+    if alike:
         notes.append(f"{alike[0]!r} and {alike[1]!r} differ only in case or blanks")
     heading = (f"{name}: {branches.source}", branches.layout)
     return TreeReading(ordered, branches.form, describe_tree(heading, ordered, nodes, notes), nodes)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Matrix = NDArray[np.float64]
-COLUMNS, ROWS = 1024, 128  # at a time; PyTorch adds up rows by index fast only where these are contiguous
+ROOT_COLUMNS = 1024  # at a time
+ROOT_ROWS = 128  # likewise; PyTorch adds up rows by index fast only where these are contiguous
 
 
 class Merge(NamedTuple):
@@ -56,7 +57,8 @@ class TreeRoot:
 
     def __init__(self, merges: list[Merge], cosines: Matrix) -> None:
         """Take the cosines at the distance 0 and at those of the merges."""
-        self.merges, self.cosines = merges, cosines
+        self.merges = merges
+        self.cosines = cosines
         terms = cosines - np.append(cosines[1:], 0.0)
         q = np.full(len(merges[0].cluster), 1.0 / terms[0])
         self.scale = float(np.sqrt(terms[0]))
@@ -74,20 +76,23 @@ class TreeRoot:
         return type(self)(self.merges, (1.0 - s_min) * self.cosines + s_min)
 
     def apply_(self, rows: Array) -> None:
-        """Replace rows [K, M] by R rows: O(N M) operations for N clusters, O(K COLUMNS) memory."""
-        for part in torch.from_numpy(rows).split(COLUMNS, dim=1):
-            inner, added, scale = part.contiguous(), [], self.scale  # u^T rows of each cluster, times the scale
+        """Replace rows [K, M] by R rows: O(N M) operations for N clusters, O(K ROOT_COLUMNS) memory."""
+        for part in torch.from_numpy(rows).split(ROOT_COLUMNS, dim=1):
+            inner = part.contiguous()
+            added = []
+            scale = self.scale  # u^T rows of each cluster, times the scale
             for cluster, growth, b in self.steps:
                 index = torch.from_numpy(cluster)
                 inner = inner.new_zeros(len(b), inner.shape[1]).index_add_(0, index, inner).div_(scale)
                 added.append((index, inner * torch.from_numpy(b).to(inner)))
-                inner, scale = inner / torch.from_numpy(growth).to(inner), 1.0  # unused at the root, which may have 0
+                inner = inner / torch.from_numpy(growth).to(inner)
+                scale = 1.0  # unused at the root, which may have 0
             total = torch.zeros_like(inner)
             for index, node in reversed(added[1:]):
                 total = (total + node).index_select(0, index)
             first, node = added[0]
             total = total + node
-            for some, index in zip(part.split(ROWS), first.split(ROWS), strict=True):
+            for some, index in zip(part.split(ROOT_ROWS), first.split(ROOT_ROWS), strict=True):
                 torch.add(total.index_select(0, index), some, alpha=self.scale, out=some)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, NodePath
 from hierbench.hierarchy.tree_table import TreeTable
 
-FILE = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|wav|mp3|txt|json)", re.IGNORECASE)
+FILE_NAME = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|wav|mp3|txt|json)", re.IGNORECASE)
 FLOAT = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
 RANKS = {  # of taxonomy, coarsest first
     name: number
@@ -39,9 +39,19 @@ GROUPS = {  # of everything else, coarsest first
     for name in names.split()
 }
 LEVEL = re.compile(r"(level|lvl|rank|tier)\d+|path|lineage|taxonomy|hierarchy")
-NUMBERED = re.compile(r"(.*?)[_ .-]?(\d{1,3})")
+NUMBERED_HEADER = re.compile(r"(.*?)[_ .-]?(\d{1,3})")
 EPITHETS = ("epithet", "specificepithet", "infraspecificepithet")
-NAMES = ("scientificname", "canonicalname", "name", "label", "title", "classname", "species", "taxon", "displayname")
+NAME_COLUMNS = (
+    "scientificname",
+    "canonicalname",
+    "name",
+    "label",
+    "title",
+    "classname",
+    "species",
+    "taxon",
+    "displayname",
+)
 COUNTS = re.compile(
     r"n|(num|number|no|nr|total)?(of)?(images?|photos?|samples?|counts?|size|freq(uency)?|total)|num|count"
 )
@@ -58,7 +68,9 @@ IDS = re.compile(r"unnamed\d*|index|idx|.*id|id.*|.*key|code|tsn|number")
 def is_known_word(word: str) -> bool:
     """Whether a word names a column of trees, as far as it is known here."""
     patterns = (IDS, OTHERS, COUNTS, LEVEL)
-    return word in RANKS or word in GROUPS or word in NAMES or any(pattern.fullmatch(word) for pattern in patterns)
+    return (
+        word in RANKS or word in GROUPS or word in NAME_COLUMNS or any(pattern.fullmatch(word) for pattern in patterns)
+    )
 
 
 class LeftOut(NamedTuple):
@@ -94,12 +106,14 @@ def rank_columns(table: TreeTable) -> tuple[Order, list[LeftOut], str]:
         ValueError: two readings remain; it shows both, with the option for each.
     """
     columns = list(range(table.width))
-    if (numbered := _order_of(table, columns, _numbers_of(list(map(table.word, columns))))) is not None:
+    numbered = _order_of(table, columns, _numbers_of(list(map(table.word, columns))))
+    if numbered is not None:
         return numbered, [], ""
     columns, left_out = _possible_ranks(table)
     if left_out:  # a table of photographs has a row for each
         table = table.distinct(columns)
-    if (named := _order_by_names(table, columns)) is not None:
+    named = _order_by_names(table, columns)
+    if named is not None:
         left_out += [LeftOut(i, "no rank") for i in columns if i not in named.columns]
         return named, sorted(left_out), ""
     numbers = [i for i in columns if table.is_numeric(i)]
@@ -125,7 +139,7 @@ def _possible_ranks(table: TreeTable) -> tuple[list[int], list[LeftOut]]:
         word = table.word(i)
         if not any(table.values[i]):
             leave(i, "empty")
-        elif len(columns) > 1 and all(map(FILE.fullmatch, table.values[i])):
+        elif len(columns) > 1 and all(map(FILE_NAME.fullmatch, table.values[i])):
             leave(i, "file names")
         elif len(columns) < 2:
             continue
@@ -152,7 +166,7 @@ def _order_by_names(table: TreeTable, columns: Sequence[int]) -> Order | None:
     ranked = [i for _, i in sorted((RANKS[word], i) for i, word in words.items() if word in RANKS)]
     if len(ranked) > 1:
         chosen = ranked
-        names = [i for name in NAMES for i in columns if words[i] == name and i not in ranked]
+        names = [i for name in NAME_COLUMNS for i in columns if words[i] == name and i not in ranked]
         name = next((i for i in names if table.is_unique(i)), None)
         if name is not None and words[ranked[-1]] in EPITHETS:  # which alone is no name
             chosen = [*ranked[:-1], name]
@@ -176,7 +190,7 @@ def _order_of(table: TreeTable, columns: Sequence[int], positions: Mapping[str, 
 
 def _numbers_of(words: Sequence[str]) -> dict[str, int]:
     """Return the numbers of names that differ in a number alone, as level1, level2; else none."""
-    matches = [NUMBERED.fullmatch(word) for word in words]
+    matches = [NUMBERED_HEADER.fullmatch(word) for word in words]
     if not all(matches) or len({match[1] for match in matches if match}) != 1:
         return {}
     return {match[0]: int(match[2]) for match in matches if match and match[1]}
@@ -190,7 +204,8 @@ def _order_by_cells(table: TreeTable, columns: list[int]) -> tuple[Order, list[L
     if _is_chain(table, by_size):
         moved = by_size not in (columns, columns[::-1])
         return order_rows(table, by_size), [], "columns put in the order in which they nest" if moved else ""
-    forward, backward = order_rows(table, columns), order_rows(table, columns[::-1])
+    forward = order_rows(table, columns)
+    backward = order_rows(table, columns[::-1])
     valid = [order for order in (forward, backward) if order.is_unique]
     named = _order_of(table, columns, GROUPS)  # these words order columns that their cells do not
     if named is not None:
@@ -220,7 +235,8 @@ def _order_around_class(table: TreeTable, by_size: Sequence[int]) -> tuple[Order
         fits = [sum(_is_chain(table, sorted((i, j), key=by_size.index)) for j in above) for i in above]
         worst = [i for i, num in zip(above, fits, strict=True) if num == min(fits)]
         if len(worst) > 1 or len(above) < 3:
-            first, second = [i for i in above if i != worst[-1]], [i for i in above if i != worst[0]]
+            first = [i for i in above if i != worst[-1]]
+            second = [i for i in above if i != worst[0]]
             question = f"{table.title(worst[0])!r} and {table.title(worst[-1])!r} do not nest"
             raise ValueError(_two_readings(table, [*first, leaf], [*second, leaf], question))
         above.remove(worst[0])
@@ -242,7 +258,8 @@ def order_rows(table: TreeTable, columns: Sequence[int]) -> Order:
     paths = list(zip(*(table.column(i) for i in columns), strict=True))
     if any("" in table.values[i] for i in columns):
         paths = [tuple(filter(None, path)) for path in paths]
-    if (row := next((row for row, path in enumerate(paths) if not path), None)) is not None:
+    row = next((row for row, path in enumerate(paths) if not path), None)
+    if row is not None:
         raise ValueError(f"{table.places[row]} has no name in {', '.join(map(table.title, columns))}")
     return Order(tuple(columns), paths)
 

@@ -106,7 +106,8 @@ def branches_from_object(source: Any, options: TreeOptions, before: str = "") ->
         if all(isinstance(item, Mapping) for item in source):
             if any(children_key(item) for item in source):
                 return branches_of_objects(list(source), options, before)
-            if (links := _links_of_records(source)) is not None:
+            links = _links_of_records(source)
+            if links is not None:
                 names = {plain_text(item.get("id")): plain_text(item.get("name", item.get("id"))) for item in source}
                 return _branches_of_edges(links, names, options, f"{before}list of records", "children's ids in lists")
             return branches_from_table(_table_of_records(source, f"{before}list of records"), options)
@@ -166,7 +167,8 @@ def _table_of_records(records: Sequence[Mapping[str, Any]], source: str) -> Tree
 
 
 def _branches_of_mapping(source: Mapping[str, Any], options: TreeOptions, before: str) -> Branches:
-    if isinstance(records := source.get("categories"), list) and records and isinstance(records[0], Mapping):
+    records = source.get("categories")
+    if isinstance(records, list) and records and isinstance(records[0], Mapping):
         return branches_from_table(_table_of_records(records, f"{before}list of records, key categories"), options)
     links = source.get("links", source.get("edges"))
     if isinstance(source.get("nodes"), list) and isinstance(links, list):
@@ -178,7 +180,8 @@ def _branches_of_mapping(source: Mapping[str, Any], options: TreeOptions, before
     if children_key(source):
         return branches_of_objects([source], options, before)
     values = list(source.values())
-    if (records := _records_of_mapping(source)) is not None:
+    records = _records_of_mapping(source)
+    if records is not None:
         return branches_from_table(_table_of_records(records, f"{before}records by key"), options)
     if all(not isinstance(value, list | tuple | Mapping) for value in values):
         return _branches_of_pairs_in_mapping(

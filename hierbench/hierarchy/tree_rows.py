@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
-from hierbench.hierarchy.tree_columns import NAMES, OTHERS, PARENT, LeftOut, join_advice, order_rows, rank_columns
+from hierbench.hierarchy.tree_columns import (
+    NAME_COLUMNS,
+    OTHERS,
+    PARENT,
+    LeftOut,
+    join_advice,
+    order_rows,
+    rank_columns,
+)
 from hierbench.hierarchy.tree_table import TreeTable
 from hierbench.hierarchy.tree_text import PATH_SEPARATORS
 
@@ -28,7 +36,8 @@ def branches_from_table(table: TreeTable, options: TreeOptions) -> Branches:
         dropped = [title for title in titles if title not in options.columns.replace("+", ",").split(",")]
         left_out: tuple[str, ...] = (f"left out: {', '.join(dropped)}",) if dropped and table.header else ()
     else:
-        selected, left_out = table, ()
+        selected = table
+        left_out = ()
     if options.form != "paths":
         if options.form == "ids" or (options.form is None and selected.width > 1):
             roles = _id_roles(selected, options)
@@ -57,7 +66,9 @@ def _two_ends(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
 def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[str, ...]) -> Branches:
     table, separator = _split_paths(table)
     if options.columns and not separator:
-        order, dropped, note = order_rows(table, range(table.width)), list[LeftOut](), ""
+        order = order_rows(table, range(table.width))
+        dropped = list[LeftOut]()
+        note = ""
     else:
         order, dropped, note = rank_columns(table)
     if dropped:
@@ -137,7 +148,7 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
     pairs.sort(key=lambda pair: not table.word(pair[0]).endswith(("id", "key")))
     node, above = pairs[0]
     rest = [i for i in columns if i not in (node, above, *named_parents)]
-    names = [i for name in NAMES for i in rest if table.word(i) == name]
+    names = [i for name in NAME_COLUMNS for i in rest if table.word(i) == name]
     others = [
         i
         for i in rest
@@ -233,7 +244,8 @@ def _edge_direction(table: TreeTable, options: TreeOptions) -> tuple[int, int] |
     children, right = ([row[side] for row in rows if row[0] != row[1] and row[side]] for side in (0, 1))
     if options.form is None and not set(children) & set(right):
         return None
-    down, up = _num_defects(rows), _num_defects([(child, above) for above, child in rows])
+    down = _num_defects(rows)
+    up = _num_defects([(child, above) for above, child in rows])
     if options.columns and options.form == "edges":
         return 0, 1
     is_path = len(set(right)) == len(right) and len(table.values[1]) == len(rows)

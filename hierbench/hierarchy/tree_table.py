@@ -7,7 +7,7 @@ from functools import cached_property
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER
 from hierbench.utils.errors import nearest
 
-MISSING = frozenset(("", "NA", "N/A", "<NA>", "nan", "NaN", "None", "NULL", "null", "-"))  # cells without a node
+MISSING_CELLS = frozenset(("", "NA", "N/A", "<NA>", "nan", "NaN", "None", "NULL", "null", "-"))  # cells without a node
 
 
 @dataclass(frozen=True)
@@ -101,4 +101,4 @@ def plain_word(name: str) -> str:
 
 def is_missing(cell: str) -> bool:
     """Whether a cell means no node; so does "g__", an empty genus as GTDB and QIIME write it."""
-    return cell in MISSING or (cell[1:] == "__" and cell[0].islower())
+    return cell in MISSING_CELLS or (cell[1:] == "__" and cell[0].islower())

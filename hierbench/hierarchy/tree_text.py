@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hierbench.config.tree_options import TreeOptions
-from hierbench.hierarchy.node_paths import DEEPEST, WHOLE_NUMBER, check_size
+from hierbench.hierarchy.node_paths import MAX_DEPTH, WHOLE_NUMBER, check_size
 from hierbench.hierarchy.tree_columns import PARENT, is_known_word
 from hierbench.hierarchy.tree_table import TreeTable, plain_word
 
-SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
+CELL_SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 PATH_SEPARATORS = (" > ", " -> ", " / ", " :: ", "->", "::", ">", "/", "\\", "|", ";")
 
 
@@ -29,7 +29,7 @@ def read_rows(
     lines = [line for line in text.splitlines() if line.strip() and (suffix == ".csv" or line.lstrip()[0] != "#")]
     if not lines:
         raise ValueError("the file is empty")
-    check_size(max(4 * text.count("\n"), *map(text.count, SEPARATORS)))
+    check_size(max(4 * text.count("\n"), *map(text.count, CELL_SEPARATORS)))
     separator = options.separator.replace("\\t", "\t").replace("tab", "\t") or _separator(lines, suffix)
     if separator == " ":
         return _pairs(text)
@@ -38,8 +38,8 @@ def read_rows(
     rows = list[tuple[int, list[str]]]()
     for number, cells in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=separator), 1):
         row = [cell.strip() for cell in cells]
-        if len(row) > DEEPEST:
-            raise ValueError(f"line {number} has more than {DEEPEST} columns")
+        if len(row) > MAX_DEPTH:
+            raise ValueError(f"line {number} has more than {MAX_DEPTH} columns")
         if any(cell.strip(":-") for cell in row):  # Markdown has a line of dashes below its header
             rows.append((number, row))
     if not rows:
@@ -60,26 +60,28 @@ def describe_table(width: int, separator: str) -> str:
     """Return the form of a table in words."""
     if width == 1:
         return "table of one column"
-    return f"table of {width} columns, separator {SEPARATORS.get(separator, repr(separator))}"
+    return f"table of {width} columns, separator {CELL_SEPARATORS.get(separator, repr(separator))}"
 
 
 def _separator(lines: Sequence[str], suffix: str) -> str:
     """Return the separator of the columns; a blank for lines of two words, as `parent child`."""
-    everywhere = [sep for sep in SEPARATORS if all(sep in line for line in lines)]
+    everywhere = [sep for sep in CELL_SEPARATORS if all(sep in line for line in lines)]
     if suffix in (".csv", ".tsv"):
         first = "\t" if suffix == ".tsv" else ","
         if first in everywhere or not everywhere:
             several = [sep for sep in everywhere if sep != first and len({line.count(sep) for line in lines}) == 1]
             if several and len({line.count(first) for line in lines}) > 1:
-                shown = " or ".join(SEPARATORS[sep] for sep in (first, several[0]))
+                shown = " or ".join(CELL_SEPARATORS[sep] for sep in (first, several[0]))
                 raise ValueError(f"its separator may be {shown}: give --separator")
-            return max([first, *SEPARATORS], key=lambda sep: sum(sep in line for line in lines))  # of equals the first
+            return max(
+                [first, *CELL_SEPARATORS], key=lambda sep: sum(sep in line for line in lines)
+            )  # of equals the first
     if everywhere == ["\t", "|"]:  # NCBI writes both
         return "|"
     if len(everywhere) > 1:
         steady = [sep for sep in everywhere if len({line.count(sep) for line in lines}) == 1]
         if len(steady) != 1:
-            shown = " or ".join(map(SEPARATORS.__getitem__, everywhere))
+            shown = " or ".join(map(CELL_SEPARATORS.__getitem__, everywhere))
             raise ValueError(f"its separator may be {shown}: give --separator")
         return steady[0]
     if everywhere:
@@ -95,7 +97,8 @@ def _are_linked(lines: Sequence[str]) -> bool:
     pairs = [line.split() for line in lines]
     if any(len(pair) != 2 for pair in pairs):
         return False
-    first, second = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
+    first = {pair[0] for pair in pairs}
+    second = {pair[1] for pair in pairs}
     return not first.isdisjoint(second) or len(first) == 1 or len(second) == 1
 
 

@@ -7,14 +7,20 @@ is better where larger; `_loss`, `_error`, `distance` and `severity` where small
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hierbench.metrics.metric_table import FUNCTIONS, PAPER, MetricInfo, compute_metrics, find_metric, known_metrics
+from hierbench.metrics.metric_table import (
+    FUNCTIONS,
+    MetricInfo,
+    compute_metrics,
+    find_metric,
+    known_metrics,
+)
+from hierbench.metrics.metric_table import PAPER_NAMES as PAPER
 
 if TYPE_CHECKING:
     from hierbench.metrics.functions import *  # noqa: F403
     from hierbench.metrics.metric_inputs import Evidence
     from hierbench.metrics.ranked_classes import top_class, top_classes
     from hierbench.metrics.sums import (
-        CHUNK,
         DEFAULT_KS,
         Tally,
         evaluate,
@@ -24,7 +30,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "CHUNK",
     "DEFAULT_KS",
     "PAPER",
     "Evidence",

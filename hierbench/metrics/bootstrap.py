@@ -24,7 +24,8 @@ def bootstrap_intervals(
     Returns:
         {metric: (low, high)}; NaN where no resample has a mistake, so that severity is undefined.
     """
-    generator, num = np.random.default_rng(seed), len(added)
+    generator = np.random.default_rng(seed)
+    num = len(added)
     values = added.double().numpy()  # sums of integers, exact below 2 ** 53
     totals = np.full((resamples, 1 + added.shape[1]), float(num))
     for row in range(resamples):

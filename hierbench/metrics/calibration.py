@@ -10,7 +10,7 @@ from hierbench.metrics.level_metrics import check_probabilities
 
 BINS = 15
 SUM = 0.01  # by how much probabilities may miss a sum of 1: files round them, or hold them in half precision
-SINGLE = 1e-4  # by how much they do in single precision, in which they are taken as they are
+SINGLE_PRECISION = 1e-4  # by how much they do in single precision, in which they are taken as they are
 ScoreKind = Literal["probabilities", "logits"]
 
 
@@ -23,8 +23,9 @@ def as_probabilities(scores: Tensor, kind: ScoreKind | None = None) -> Tensor:
     values = scores.double()
     if (kind or score_kind(scores)) == "probabilities":
         sums = values.sum(dim=1, keepdim=True)
-        return torch.where((sums - 1.0).abs() > SINGLE, values / sums, values)
-    if (row := first_unbounded(scores)) is not None:
+        return torch.where((sums - 1.0).abs() > SINGLE_PRECISION, values / sums, values)
+    row = first_unbounded(scores)
+    if row is not None:
         raise ValueError(f"row {row} of the scores has +inf, or nothing but -inf")
     return values.softmax(dim=1)
 
@@ -39,7 +40,8 @@ def score_kind(scores: Tensor) -> ScoreKind:
     if bool(are_probabilities.all()):
         return "probabilities"
     if bool(are_probabilities.any()):
-        num, first = int(are_probabilities.sum()), int((~are_probabilities).nonzero()[0])
+        num = int(are_probabilities.sum())
+        first = int((~are_probabilities).nonzero()[0])
         raise ValueError(
             f"{num:,} of {len(scores):,} rows look like probabilities and the others do not, first row {first}: say "
             "which they are, probabilities or logits"

@@ -51,7 +51,8 @@ class HierarchicalMetric(Metric):
     def __init__(self, hierarchy: Hierarchy, name: str, scores: ScoreKind | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.score_kind = scores
-        self.hierarchy, self.name = hierarchy, find_metric(name, hierarchy).name
+        self.hierarchy = hierarchy
+        self.name = find_metric(name, hierarchy).name
         self.__dict__["higher_is_better"] = self.info.direction == "higher"  # torchmetrics lets no one set it
         if self.computation.summed:
             zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=getattr(torch, self.computation.dtype))
@@ -87,7 +88,8 @@ class HierarchicalMetric(Metric):
         if probabilities is None:  # which metrics of ranks do not need
             probabilities = scores if self.computation.ranked else as_probabilities(scores, self.score_kind)
         evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, probabilities, level_predictions)
-        valid_targets, needs = evidence.known_targets(), self.computation.needs(evidence, self.info.parameter)
+        valid_targets = evidence.known_targets()
+        needs = self.computation.needs(evidence, self.info.parameter)
         if needs[0] is None:
             raise ValueError(f"{self.info.name} needs level_predictions")
         counts = self.computation.counts(*needs, valid_targets, self.hierarchy)

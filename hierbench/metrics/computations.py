@@ -146,5 +146,5 @@ TOP_LEVELS = of_levels(
 LIFTED_LEVELS = of_levels(lambda evidence, _: (evidence.lifted,), 2)
 FULL_PATH = of_levels(lambda evidence, _: (evidence.level_predictions,), 1)
 INCONSISTENT = of_levels(lambda evidence, _: (evidence.level_predictions,), 2)
-ORDER = of_ranking(lambda evidence, _: evidence.hierarchy.num_classes)
+WHOLE_RANKING = of_ranking(lambda evidence, _: evidence.hierarchy.num_classes)
 ORDER_AT_K = of_ranking(lambda _, k: k)._replace(ranked=True)

@@ -20,7 +20,7 @@ from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.calibration import as_probabilities
 from hierbench.metrics.level_metrics import levels_from_paths
 from hierbench.metrics.metric_inputs import Evidence
-from hierbench.metrics.metric_table import BY_NAME, compute_metrics, find_metric
+from hierbench.metrics.metric_table import SPEC_BY_NAME, compute_metrics, find_metric
 from hierbench.metrics.ranked_classes import INTEGERS, as_tensor
 
 Average = Literal["micro", "macro"]
@@ -33,7 +33,7 @@ def _described(*names: str) -> Callable[[Function], Function]:
     """Add formula, unit and source of metrics of the registry to the docstring of their function."""
 
     def with_description(function: Function) -> Function:
-        infos = [BY_NAME.get(name) or find_metric(name) for name in names]
+        infos = [SPEC_BY_NAME.get(name) or find_metric(name) for name in names]
         formulas = "; ".join(f"`{info.name}` of tables is {info.formula}" for info in infos)
         unit = "a fraction" if infos[0].unit in ("%", "") else f"in {infos[0].unit}"
         first, _, rest = (function.__doc__ or "").partition("\n")
@@ -365,7 +365,8 @@ def _of_classes(name: str, y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return a metric of the registry of predicted classes."""
     info = find_metric(name, tree)
     family = name.partition("@")[0]
-    true, predicted = _as_class_indices(y_true, tree, "y_true"), _as_class_indices(y_pred, tree, "y_pred")
+    true = _as_class_indices(y_true, tree, "y_true")
+    predicted = _as_class_indices(y_pred, tree, "y_pred")
     _check_lengths(true, predicted, "y_pred")
     needs = predicted
     if family in ("top1", "mistake_severity", "hierdist"):
@@ -396,7 +397,8 @@ def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: La
 
 def _of_levels(name: str, y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return a metric of the registry of a prediction per level."""
-    levels, true = as_tensor(y_levels, "y_levels must be integers [N, L]"), _as_class_indices(y_true, tree, "y_true")
+    levels = as_tensor(y_levels, "y_levels must be integers [N, L]")
+    true = _as_class_indices(y_true, tree, "y_true")
     return _fraction(name, find_metric(name).compute_from((levels,), true.to(levels.device), tree))
 
 

@@ -15,7 +15,8 @@ from hierbench.metrics.ranked_classes import check_shapes, known_targets, top_cl
 @lru_cache(maxsize=8)
 def _classes_at(hierarchy: Hierarchy, device: torch.device) -> Tensor:
     """Return [K, height + 1] int64: how many classes are at each distance from a class."""
-    size, num_classes = hierarchy.height + 1, hierarchy.num_classes
+    size = hierarchy.height + 1
+    num_classes = hierarchy.num_classes
     counts = np.empty((num_classes, size), dtype=np.int64)
     for index, row in enumerate(hierarchy.distances):
         counts[index] = np.bincount(row, minlength=size)
@@ -68,7 +69,8 @@ def _of_distances(away: Tensor, counts: Tensor) -> Tensor:
     ends = counts.cumsum(dim=1)
     places = torch.arange(away.shape[1], device=away.device).expand_as(away).contiguous()
     distance = torch.searchsorted(ends, places, right=True)  # ideal, at each place
-    ideal, size = rank_of.gather(1, distance), counts.gather(1, distance).double()
+    ideal = rank_of.gather(1, distance)
+    size = counts.gather(1, distance).double()
     index = size - (ends.gather(1, distance) - places)
     high = torch.exp2(-ideal.double())
     low = torch.where(ideal == rank_of[:, -1:], 0.0, high / 2.0)

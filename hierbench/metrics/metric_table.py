@@ -15,9 +15,9 @@ from hierbench.metrics.computations import (
     INCONSISTENT,
     LIFTED_LEVELS,
     MIN_DISTANCE,
-    ORDER,
     ORDER_AT_K,
     TOP_LEVELS,
+    WHOLE_RANKING,
     Computation,
     of_bins,
     of_coverage,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from hierbench.metrics.metric_inputs import Evidence
 
-RANKED = 20  # classes that compact predictions keep
-PAPER = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
+NUM_RANKED = 20  # classes that compact predictions keep
+PAPER_NAMES = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
 KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
 
 LIANG = "Liang & Davis, ICCV 2023, section 4"
@@ -91,7 +91,7 @@ class MetricInfo:
 
 
 # A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
-METRICS = (
+METRIC_SPECS = (
     MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG, of_distances("top1")),
     MetricInfo(
         "mistake_severity",
@@ -174,7 +174,7 @@ METRICS = (
         SANI,
         ORDER_AT_K,
     ),
-    MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI, ORDER),
+    MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI, WHOLE_RANKING),
     MetricInfo("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO, of_bins(0)),
     MetricInfo("mce", "MCE", "lower", "%", "max over 15 bins of |accuracy - confidence|", GUO, of_bins(1)),
     MetricInfo(
@@ -196,7 +196,7 @@ METRICS = (
         of_coverage("selective"),
     ),
 )
-BY_NAME = {spec.name: spec for spec in METRICS}
+SPEC_BY_NAME = {spec.name: spec for spec in METRIC_SPECS}
 FUNCTIONS = """
 expected_calibration_error full_path_accuracy_score haurc_loss hf1_score hierarchical_distance
 hierarchical_precision_score hierarchical_recall_score hierdist_at_k_loss hops_score information_severity
@@ -212,7 +212,7 @@ def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
     level. Without a tree, those over k are all listed, and those over the levels at level 1.
     """
     names = []
-    for spec in METRICS:
+    for spec in METRIC_SPECS:
         family, _, parameter = spec.name.partition("@")
         most = 20 if hierarchy is None else hierarchy.num_classes
         if parameter == "l":
@@ -237,13 +237,14 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
         UserError: unknown; the error suggests the nearest.
     """
     family, at, text = name.partition("@")
-    if name in BY_NAME and not at:
-        return BY_NAME[name]
+    if name in SPEC_BY_NAME and not at:
+        return SPEC_BY_NAME[name]
     for parameter in ("k", "l"):
-        spec = BY_NAME.get(f"{family}@{parameter}")
+        spec = SPEC_BY_NAME.get(f"{family}@{parameter}")
         if spec and re.fullmatch(r"[1-9][0-9]{0,5}", text):
             if hierarchy is not None:
-                classes, levels = hierarchy.num_classes, hierarchy.num_levels
+                classes = hierarchy.num_classes
+                levels = hierarchy.num_levels
                 most, has = (classes, f"{classes} classes") if parameter == "k" else (levels, f"levels 1 to {levels}")
                 if int(text) > most:
                     raise UserError(f"there is no metric {name!r} here: the tree has {has}")
@@ -256,14 +257,14 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
     raise unknown_name("metric", name, known_metrics(hierarchy), meant)
 
 
-def follows_from_ranks(name: str, num: int = RANKED) -> bool:
+def follows_from_ranks(name: str, num: int = NUM_RANKED) -> bool:
     """Whether a metric follows from the `num` best classes of each example."""
     info = find_metric(name)
     return info.computation.ranked and (name.startswith("level_") or info.parameter <= num)
 
 
 def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:
-    """Compute metrics, those of `PAPER` exactly as `evaluate` does.
+    """Compute metrics, those of `PAPER_NAMES` exactly as `evaluate` does.
 
     Args:
         names: see `find_metric`.
@@ -277,7 +278,9 @@ def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, flo
         UserError: a name is unknown.
         ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
     """
-    infos, targets, tree = [find_metric(name) for name in names], evidence.known_targets(), evidence.hierarchy
+    infos = [find_metric(name) for name in names]
+    targets = evidence.known_targets()
+    tree = evidence.hierarchy
     return {name: _value(info, evidence, targets, tree) for name, info in zip(names, infos, strict=True)}
 
 

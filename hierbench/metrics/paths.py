@@ -34,7 +34,9 @@ def path_counts(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tenso
         predicted, shared by true, and shared by the mean of the two.
     """
     length = nodes_on(hierarchy, classes.device).on_path.sum(dim=1).double()
-    shared, predicted, true = shared_nodes(classes, targets, hierarchy).double(), length[classes], length[targets]
+    shared = shared_nodes(classes, targets, hierarchy).double()
+    predicted = length[classes]
+    true = length[targets]
     fractions = (shared / predicted, shared / true, 2.0 * shared / (predicted + true))
     return torch.stack([shared, predicted, true, *fractions], dim=1)
 

@@ -55,7 +55,8 @@ def ranked(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 def ranked_with_ties(scores: Tensor, kth_value: Tensor, k: int) -> Tensor:
     """Return the top k [N, k]: all classes above the k-th value, then the lowest indices tied with it."""
-    above, equal = scores > kth_value, scores == kth_value
+    above = scores > kth_value
+    equal = scores == kth_value
     places = k - above.sum(dim=1, keepdim=True)
     chosen = above | (equal & (equal.cumsum(dim=1, dtype=torch.int32) <= places))
     index = torch.arange(scores.shape[1], device=scores.device)

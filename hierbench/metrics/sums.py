@@ -17,7 +17,7 @@ from hierbench.hierarchy.levels import distances_on
 from hierbench.metrics.ranked_classes import as_tensor, check_shapes, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
-CHUNK = 1024  # examples at a time, which bounds the memory
+EXAMPLES_PER_CHUNK = 1024  # examples at a time, which bounds the memory
 
 
 def usable_ks(ks: Sequence[int], num_classes: int) -> tuple[int, ...]:
@@ -55,7 +55,8 @@ def contributions(classes: Tensor | IntArray, targets: Tensor | IntArray, tree: 
     Returns:
         [N, 1 + len(ks)] int64: 1 if correct, then for each of `ks` the sum of the distances of the top classes.
     """
-    classes, targets = as_tensor(classes, "classes must be integers"), as_tensor(targets, "targets must be integers")
+    classes = as_tensor(classes, "classes must be integers")
+    targets = as_tensor(targets, "targets must be integers")
     distances = distances_on(tree, classes.device)[targets[:, None], classes[:, : max(ks)]]
     by_k = distances.cumsum(dim=1, dtype=torch.int64)[:, [k - 1 for k in ks]]
     return torch.cat([(classes[:, :1] == targets[:, None]).long(), by_k], dim=1)
@@ -159,7 +160,8 @@ def evaluate(
 
 def _given(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     """Return scores [N, K] and targets [N] as tensors; a data frame's columns are matched by their names."""
-    if names := named_columns(scores):
+    names = named_columns(scores)
+    if names:
         scores = in_order_of_tree(np.asarray(scores), names, hierarchy, "scores")
     return as_tensor(scores, "scores must be real numbers [N, K]"), as_tensor(targets, "targets must be integers [N]")
 
@@ -168,7 +170,9 @@ def _tally(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: H
     scores, targets = _given(scores, targets, hierarchy)
     check_shapes(scores, targets, hierarchy.num_classes)
     tally = Tally(hierarchy, ks)
-    for part, part_targets in zip(scores.split(CHUNK), targets.to(scores.device).split(CHUNK), strict=True):
+    for part, part_targets in zip(
+        scores.split(EXAMPLES_PER_CHUNK), targets.to(scores.device).split(EXAMPLES_PER_CHUNK), strict=True
+    ):
         tally.add(part, part_targets)
     return tally
 

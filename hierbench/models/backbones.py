@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hierbench.config.sections import GroupInput, Model
 from hierbench.utils.errors import UserError, unknown_name
 
-KNOWN = (
+KNOWN_BACKBONES = (
     "resnet50",
     "wrn28-8",
     "wrn<depth>-<width>",
@@ -132,13 +132,15 @@ def resnet50() -> Backbone:
 
 def check_own(model: Model) -> None:
     """Raise a UserError for a name or weights that `build_own` does not support, without building anything."""
-    name, weights, match = model.backbone, model.weights, WIDE_RESNET.fullmatch(model.backbone)
+    name = model.backbone
+    weights = model.weights
+    match = WIDE_RESNET.fullmatch(model.backbone)
     if model.given_features:
         if weights != "none":
             raise UserError(f"{name} are features, which start from no weights: leave out --weights")
         return
     if match is None and name != "resnet50":
-        raise unknown_name("backbone", name, KNOWN)
+        raise unknown_name("backbone", name, KNOWN_BACKBONES)
     if model.tokens == "class":
         raise UserError(f"{name} has no class token: add --set model.tokens=patch")
     if match is None:

@@ -18,7 +18,8 @@ from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.models.weights import loaded_backbone
 
 # Compiling takes about a minute, and saves a part of each step: it pays in a long training, or in steps that are long.
-FEW_STEPS, LARGE = 3000, 10_000_000  # steps of a training; parameters of a network
+FEW_STEPS = 3000  # of a training
+LARGE_NETWORK = 10_000_000  # parameters of a network
 _compiled: dict[str, object] = {}  # the network of this process's compiled graphs
 
 
@@ -114,7 +115,7 @@ def build_classifier(
 
 def is_worth_compiling(network: nn.Module, steps: int) -> bool:
     """Whether a training pays for compiling, by all of its steps, so that it is the same after a kill."""
-    return steps >= FEW_STEPS or sum(parameter.numel() for parameter in network.parameters()) >= LARGE
+    return steps >= FEW_STEPS or sum(parameter.numel() for parameter in network.parameters()) >= LARGE_NETWORK
 
 
 def compile_embedding(
@@ -136,11 +137,13 @@ def compile_embedding(
         dtype: of its images.
         autocast: the context that it trains in.
     """
-    if (network := (repr(model.backbone), repr(model.features), *shapes, dtype)) != _compiled.get("network"):
+    network = (repr(model.backbone), repr(model.features), *shapes, dtype)
+    if network != _compiled.get("network"):
         torch.compiler.reset()
         _compiled["network"] = network
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    compiled, device = torch.compile(model.embed, dynamic=False), next(model.parameters()).device
+    compiled = torch.compile(model.embed, dynamic=False)
+    device = next(model.parameters()).device
     try:
         model.train()
         for shape in shapes:

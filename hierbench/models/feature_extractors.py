@@ -52,7 +52,8 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, num_features: int) -> None:
         super().__init__()
-        width, layers = num_features, list[nn.Module]()
+        width = num_features
+        layers = list[nn.Module]()
         for _ in range(2):
             layers += [nn.Linear(width, width, bias=False), nn.BatchNorm1d(width), nn.PReLU(width)]
         self.layers = nn.Sequential(*layers)

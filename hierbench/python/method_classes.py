@@ -21,7 +21,7 @@ from hierbench.runs.store import Store
 from hierbench.utils.errors import BrokenMethodError, UserError
 from hierbench.utils.files import refuse_links, write_text
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a dot would divide the key of a hyperparameter
+METHOD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")  # a dot would divide the key of a hyperparameter
 
 
 def method_options(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
@@ -68,14 +68,15 @@ def _class_and_hyperparameters(item: Any) -> tuple[AnyMethod, dict[str, Any]]:
 
 def _without_defaults(cls: AnyMethod, params: Any, names: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
     """Return hyperparameters as JSON, without those that are None and None by default: TOML has no None."""
-    fields, values = cls.Params.model_fields, params.model_dump(mode="json")
+    fields = cls.Params.model_fields
+    values = params.model_dump(mode="json")
     return {name: values[name] for name in names if not (values[name] is None and fields[name].default is None)}
 
 
 def _class_reference(cls: AnyMethod, runs: Path) -> str:
     """Return the name or path by which any process finds a class."""
     name = str(getattr(cls, "name", None))
-    if not NAME.fullmatch(name):
+    if not METHOD_NAME.fullmatch(name):
         raise UserError(f"the class {cls.__name__} must set name to letters, digits, _ and -, not {name!r}")
     if is_installed(name) and find_method(name).cls is cls:
         return name
@@ -108,7 +109,8 @@ def _class_source(cls: type) -> str:
     own_names = {
         name for name, value in namespace.items() if value is not vars(builtins).get(name, cls) and name[:2] != "__"
     }
-    if outside := ", ".join(name for name in used if name in own_names - imports.keys()):
+    outside = ", ".join(name for name in used if name in own_names - imports.keys())
+    if outside:
         raise UserError(f"{cls.__name__} needs {outside}, defined beside it: move that into the class, or import it")
     needed = dict.fromkeys(line for name in ["annotations", *used] for line in imports.get(name, []))
     head = f'"""Method {cls.__name__}, kept from the notebook or script that defined it."""'
@@ -122,10 +124,12 @@ def _find_source(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str
     files = [str(namespace.get("__file__") or ""), *(function.__code__.co_filename for function in functions)]
     list(map(linecache.checkcache, files))  # one may have been edited
     texts = [*map(str, cells), *("".join(linecache.getlines(file)) for file in dict.fromkeys(files))]
-    source, imports = "", dict[str, list[str]]()
+    source = ""
+    imports = dict[str, list[str]]()
     for text in texts:
         try:
-            tree, symbols = ast.parse(text), symtable.symtable(text, "<text>", "exec").get_symbols()
+            tree = ast.parse(text)
+            symbols = symtable.symtable(text, "<text>", "exec").get_symbols()
         except (SyntaxError, ValueError):
             continue  # a cell that never ran
         for node in tree.body:

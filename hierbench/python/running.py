@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a repeated command does without PyTorch
     AskedMethod = str | Path | Configured | Method | PostHoc | type[Method] | type[PostHoc]
 
 
-TABLES = re.compile(r"tune\.grid|methods\.[^.]+\.(?!lr$)[^.]+")  # keys of which a dict is the value
+DICT_KEYS = re.compile(r"tune\.grid|methods\.[^.]+\.(?!lr$)[^.]+")  # keys of which a dict is the value
 
 
 def run(
@@ -123,7 +123,7 @@ def _flatten_settings(settings: Any, section: str = "") -> Iterator[tuple[str, A
         if not isinstance(name, str):
             raise UserError(f'set: a key is a text, as in "train.epochs", got {name!r}')
         key = f"{section}{name}"
-        if isinstance(value, Mapping) and (section or "." not in name) and not TABLES.fullmatch(key):
+        if isinstance(value, Mapping) and (section or "." not in name) and not DICT_KEYS.fullmatch(key):
             yield from _flatten_settings(value, f"{key}.")
         else:
             yield key, _to_python(key, value)
@@ -147,7 +147,8 @@ def _same_torch() -> Iterator[None]:
     """Restore the state of PyTorch that training changes."""
     import torch
 
-    threads, benchmark = torch.get_num_threads(), torch.backends.cudnn.benchmark
+    threads = torch.get_num_threads()
+    benchmark = torch.backends.cudnn.benchmark
     gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     try:
         with torch.random.fork_rng(devices=gpus):

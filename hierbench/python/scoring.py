@@ -63,7 +63,8 @@ def score(
     Raises:
         UserError: a ValueError: wrong shapes, a target that is no class, a score that is NaN, an unknown metric.
     """
-    resamples, seed = whole_number("resamples", resamples, least=0), whole_number("seed", seed, least=0)
+    resamples = whole_number("resamples", resamples, least=0)
+    seed = whole_number("seed", seed, least=0)
     several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
     score_list = list(scores) if several else [scores]
     from_file = targets if isinstance(targets, str | Path) else None

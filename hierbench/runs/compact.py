@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.metrics.ranked_classes import top_classes
 from hierbench.metrics.sums import (
-    CHUNK,
     DEFAULT_KS,
+    EXAMPLES_PER_CHUNK,
     contributions,
     metrics_from_contributions,
     mistakes_from_contributions,
@@ -30,9 +30,9 @@ from hierbench.metrics.sums import (
 from hierbench.utils.arrays import load_array, load_arrays
 from hierbench.utils.files import refuse_links, write_atomically
 
-FILE = "predictions-compact.npz"
+COMPACT_FILE = "predictions-compact.npz"
 TARGETS = "targets.npy"  # in a folder of published records: the targets [N] of all of them
-NAMES = ("ranked", "shape", "top_scores", "targets_sha256", "source_sha256")
+COMPACT_ARRAYS = ("ranked", "shape", "top_scores", "targets_sha256", "source_sha256")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,9 @@ def pack_ranked(
 
 def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
     """Return the content of the arrays of `pack`; a ValueError unless whole, with distinct classes in every row."""
-    packed, shape, top_scores = arrays["ranked"], arrays["shape"], arrays["top_scores"]
+    packed = arrays["ranked"]
+    shape = arrays["shape"]
+    top_scores = arrays["top_scores"]
     if shape.shape != (3,) or shape.dtype.kind not in "iu":
         raise ValueError("its shape is not three integers")
     num, k, num_classes = map(int, shape)
@@ -136,8 +138,8 @@ def write_compact(folder: Path, scores: NDArray[Any], targets: IntArray, source:
 
 def write_packed(folder: Path, arrays: Mapping[str, Any]) -> Path:
     """Write the arrays of `pack` or `pack_ranked` into a folder, and return the file's path."""
-    write_atomically(folder / FILE, lambda file: np.savez(file, **arrays))
-    return folder / FILE
+    write_atomically(folder / COMPACT_FILE, lambda file: np.savez(file, **arrays))
+    return folder / COMPACT_FILE
 
 
 def read_compact(folder: Path) -> Compact:
@@ -147,7 +149,7 @@ def read_compact(folder: Path) -> Compact:
 
 def read_packed(folder: Path) -> dict[str, NDArray[Any]]:
     """Read the arrays of the compact file in a folder; errors as for `read_compact`, which also checks them."""
-    return dict(zip(NAMES, load_arrays(folder / FILE, *NAMES), strict=True))
+    return dict(zip(COMPACT_ARRAYS, load_arrays(folder / COMPACT_FILE, *COMPACT_ARRAYS), strict=True))
 
 
 def write_targets(folder: Path, targets: IntArray) -> Path:
@@ -177,7 +179,7 @@ def ranked_classes(scores: NDArray[Any]) -> IntArray:
         ValueError: a score is NaN, or no real number.
     """
     k = max(usable_ks(DEFAULT_KS, scores.shape[1]))
-    parts = [top_classes(part, k) for part in torch.from_numpy(scores).split(CHUNK)]
+    parts = [top_classes(part, k) for part in torch.from_numpy(scores).split(EXAMPLES_PER_CHUNK)]
     return torch.cat(parts).numpy()
 
 

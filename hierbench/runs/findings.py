@@ -17,8 +17,8 @@ CAVEAT = (
     "describes, on the machine that the environment names."
 )
 
-SHOWN = 3  # differences of a table that its line names
-LONGEST = 400  # characters of a line's part that comes from a record
+MAX_DIFFERENCES = 3  # differences of a table that its line names
+MAX_FINDING_LENGTH = 400  # characters of a line's part that comes from a record
 
 # Parts of notes without a line below the table: the table shows it, or the verdict does not depend on it.
 NOT_FINISHED = "is not finished"
@@ -63,9 +63,9 @@ class Finding:
 
     def why(self) -> str:
         """Return the reasons as text; of a table, which may differ in every cell, the first three."""
-        most = len(self.reasons) if self.runs else SHOWN
+        most = len(self.reasons) if self.runs else MAX_DIFFERENCES
         more = f" and {len(self.reasons) - most} more" if len(self.reasons) > most else ""
-        return "; ".join(one_line(reason, LONGEST) for reason in self.reasons[:most]) + more
+        return "; ".join(one_line(reason, MAX_FINDING_LENGTH) for reason in self.reasons[:most]) + more
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON types."""

@@ -19,14 +19,15 @@ from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.record import Record, Records, is_number
 from hierbench.utils.files import read_json_object, write_json
 
-FILE = "further-metrics.json"
+FURTHER_FILE = "further-metrics.json"
 SOURCES = ("hierbench.metrics", "hierbench.hierarchy")  # packages that compute the values, and `evidence`
 Values = dict[str, float]  # NaN where a metric is undefined
 
 
 def cache_folder() -> Path | None:
     """Return the cache folder of this user; None where there is no home."""
-    if folder := os.environ.get("HIERBENCH_CACHE_DIR"):
+    folder = os.environ.get("HIERBENCH_CACHE_DIR")
+    if folder:
         return Path(folder).absolute()
     with suppress(RuntimeError):
         usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
@@ -47,7 +48,8 @@ def predictions_origin(record: Record, records: Records) -> list[str | None]:
     digest = record.recorded_digest(PREDICTIONS)
     if not record.bases:
         return [digest]
-    base, recorded = records.get(record.bases[0]), record.status.get("base_predictions")
+    base = records.get(record.bases[0])
+    recorded = record.status.get("base_predictions")
     first = recorded[0] if isinstance(recorded, list) and recorded else recorded
     base_digest = None if base is None else base.recorded_digest(PREDICTIONS)
     return [digest, base_digest or (first if isinstance(first, str) else None)]
@@ -66,12 +68,13 @@ def read_further(record: Record, records: Records) -> Values:
 
 def published_values(record: Record, records: Records) -> Values:
     """Return the values that are kept in a run's folder; as in `read_further`."""
-    content = _read(record.folder / FILE)
+    content = _read(record.folder / FURTHER_FILE)
     return {} if content is None else _values(content, record, records)
 
 
 def _values(content: Mapping[str, Any], record: Record, records: Records) -> Values:
-    values, stale = content.get("values"), content.get("code") != digest_of_code() and record.has_predictions
+    values = content.get("values")
+    stale = content.get("code") != digest_of_code() and record.has_predictions
     if content.get("predictions") != predictions_origin(record, records) or stale or not isinstance(values, dict):
         return {}
     if not all(value is None or is_number(value) for value in values.values()):
@@ -81,7 +84,8 @@ def _values(content: Mapping[str, Any], record: Record, records: Records) -> Val
 
 def write_further(record: Record, records: Records, values: Values) -> None:
     """Keep the values of a run in the user's cache, where that can be written."""
-    if (place := _cache_file(record, records)) is not None:
+    place = _cache_file(record, records)
+    if place is not None:
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             write_json(place, values_content(record, records, values))
@@ -98,7 +102,8 @@ def values_content(record: Record, records: Records, values: Values) -> dict[str
 
 
 def _cache_file(record: Record, records: Records) -> Path | None:
-    origin, folder = predictions_origin(record, records), cache_folder()
+    origin = predictions_origin(record, records)
+    folder = cache_folder()
     if folder is None or origin[0] is None or not record.has_predictions:
         return None
     key = sha256(json.dumps([digest_of_code(), record.id, *origin]).encode()).hexdigest()

@@ -9,11 +9,11 @@ from typing import Any
 
 from hierbench.utils.files import file_digest, read_bytes
 
-RECORDS = ("spec.json", "metrics.json", "history.csv", "environment.json")
+RECORD_FILES = ("spec.json", "metrics.json", "history.csv", "environment.json")
 PREDICTIONS = "predictions.npz"
-RESULTS = (*RECORDS, PREDICTIONS)
+RESULTS = (*RECORD_FILES, PREDICTIONS)
 ALWAYS = {"spec.json", "metrics.json"}  # every finished run has these
-STATES = ("planned", "running", "failed", "done")
+STATUS_STATES = ("planned", "running", "failed", "done")
 FINGERPRINT = {"sha256": str, "size": int}
 OTHER = "is not the file that status.json records"
 
@@ -23,7 +23,7 @@ def checked_status(status: dict[str, Any]) -> dict[str, Any]:
     files = status.get("files", {})
     if not isinstance(files, dict) or not set(RESULTS) >= files.keys() or not all(map(_fits, files.values())):
         raise ValueError("its list of files is invalid")
-    if status.get("state") not in STATES:
+    if status.get("state") not in STATUS_STATES:
         raise ValueError(f"it has the unknown state {status.get('state')!r}")
     if status["state"] == "done" and not files.keys() >= ALWAYS:
         raise ValueError("it has no digests of the files of a finished run")
@@ -54,7 +54,9 @@ def read_files(
         The contents of the files that are as recorded, without predictions, which may be absent; and {name:
         problem} of the others.
     """
-    contents, wrong, place = dict[str, bytes](), dict[str, str](), str(folder)
+    contents = dict[str, bytes]()
+    wrong = dict[str, str]()
+    place = str(folder)
     for name in RESULTS:
         if name not in files:
             if os.path.lexists(f"{place}/{name}"):

@@ -9,9 +9,9 @@ from hierbench.api.code import digest_of_code
 from hierbench.runs.record import Record
 from hierbench.utils.files import read_bytes
 
-FOLDER = "methods"
+SOURCES_FOLDER = "methods"
 PYTHON = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\.py"  # names of its files
-LARGEST = 1 << 20  # bytes of a source
+MAX_SOURCE_BYTES = 1 << 20  # bytes of a source
 
 
 def is_code(content: bytes, digest: str) -> bool:
@@ -29,7 +29,7 @@ def source_name(run: Record) -> str:
 
 def source_folders(records: Path) -> list[Path]:
     """Return where the sources of published runs are: in one folder for all tables, or with the records of one."""
-    return [folder for folder in (records.parent / FOLDER, records / FOLDER) if not folder.is_symlink()]
+    return [folder for folder in (records.parent / SOURCES_FOLDER, records / SOURCES_FOLDER) if not folder.is_symlink()]
 
 
 def kept_source(run: Record, folders: Sequence[Path] = ()) -> tuple[Path, bytes] | None:
@@ -44,7 +44,7 @@ def kept_source(run: Record, folders: Sequence[Path] = ()) -> tuple[Path, bytes]
     if re.fullmatch(PYTHON, file):
         for path in (run.folder / f"{run.job.method.name}.py", *(folder / file for folder in folders)):
             try:
-                content = b"" if path.parent.is_symlink() else read_bytes(path, LARGEST)
+                content = b"" if path.parent.is_symlink() else read_bytes(path, MAX_SOURCE_BYTES)
             except OSError:
                 continue
             if is_code(content, code):

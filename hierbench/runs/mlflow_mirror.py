@@ -32,9 +32,9 @@ from hierbench.utils.processes import process_is_gone, this_machine
 if TYPE_CHECKING:
     from hierbench.runs.record import Record
 
-FILE = "mirrored.jsonl"
-BATCH = 1000  # metrics that MLflow allows in one call
-LONGEST = 6000  # characters that MLflow allows in a parameter
+MIRRORED_FILE = "mirrored.jsonl"
+MAX_METRICS_PER_CALL = 1000  # metrics that MLflow allows in one call
+MAX_PARAMETER_LENGTH = 6000  # characters that MLflow allows in a parameter
 MAX_FOUND = 50_000  # runs that MLflow returns of one search
 DIGEST_LENGTH = 36  # characters of a dataset's digest that MLflow allows
 SOURCE = {"mlflow.source.name": "hierbench", "mlflow.source.type": "LOCAL"}  # for the column Source
@@ -54,7 +54,8 @@ def sqlite_uri(path: Path, instead: str) -> str:
             the file is a link, so that a database in another folder would be written.
     """
     path = refuse_links(path.parent, path.name).resolve()
-    if marks := [mark for mark in "?#%" if mark in str(path)]:
+    marks = [mark for mark in "?#%" if mark in str(path)]
+    if marks:
         raise UserError(f"the URI of a database cannot hold the {marks[0]} of {path}; {instead}, or other --runs")
     return f"sqlite:///{path}"
 
@@ -84,7 +85,7 @@ def _server(uri: str, runs: Path) -> str:
 
 def _lines(runs: Path) -> Iterator[dict[str, str]]:
     """Yield the notes on the jobs that were written."""
-    path = runs / FILE
+    path = runs / MIRRORED_FILE
     if path.is_file() and not path.is_symlink():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError):  # torn by a kill
@@ -109,11 +110,15 @@ class Mirror:
         params: Mapping[str, str] | None = None,
     ) -> None:
         self.params = params or {}
-        self.uri, self.runs, self.title, self.warn = uri, runs, title, warn
+        self.uri = uri
+        self.runs = runs
+        self.title = title
+        self.warn = warn
         self.experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or dataset
         self._client: Any = None
         self._experiment = self._parent = ""
-        self._database, self._server = _database(uri), _server(uri, runs)
+        self._database = _database(uri)
+        self._server = _server(uri, runs)
         self._keeps_artifacts = True
 
     def has(self, job_id: str) -> bool:
@@ -211,7 +216,8 @@ class Mirror:
     def _write_child(self, record: Record, label: str, history: Sequence[HistoryRow]) -> None:
         from mlflow.entities import LoggedModelOutput, Metric, Param
 
-        spec, done = record.job, record.done
+        spec = record.job
+        done = record.done
         process = f"{this_machine()} {os.getpid()}"
         for run in self._search(f"tags.`hierbench.id` = '{record.id}'"):
             if run.info.status == "FINISHED" and done:
@@ -221,7 +227,7 @@ class Mirror:
         if not self._parent:
             tags = SOURCE | {"hierbench.process": process}
             self._parent = self._client.create_run(self._experiment, run_name=self.title, tags=tags).info.run_id
-            asked_params = [Param(name, value[:LONGEST]) for name, value in self.params.items()]
+            asked_params = [Param(name, value[:MAX_PARAMETER_LENGTH]) for name, value in self.params.items()]
             self._client.log_batch(self._parent, params=asked_params[:100])
             self._client.log_inputs(self._parent, [_dataset_input(spec.dataset, "training")])
         tags = {"mlflow.parentRunId": self._parent, "hierbench.id": record.id, "hierbench.folder": str(record.folder)}
@@ -254,7 +260,8 @@ class Mirror:
         import mlflow
 
         name = re.sub(r"""[/:.%"']""", "_", record.job.label)
-        kind, tags = f"{record.job.method.name} {record.job.type}", {"hierbench.id": record.id}
+        kind = f"{record.job.method.name} {record.job.type}"
+        tags = {"hierbench.id": record.id}
         before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
         mlflow.set_tracking_uri(self.uri)  # the function takes no client
         try:
@@ -264,12 +271,12 @@ class Mirror:
         return str(model.model_id)
 
     def _log_metrics(self, run: str, metrics: list[Any]) -> None:
-        for first in range(0, len(metrics), BATCH):
-            self._client.log_batch(run, metrics=metrics[first : first + BATCH])
+        for first in range(0, len(metrics), MAX_METRICS_PER_CALL):
+            self._client.log_batch(run, metrics=metrics[first : first + MAX_METRICS_PER_CALL])
 
     def _note(self, job_id: str) -> None:
         """Note that MLflow has a job."""
-        with refuse_links(self.runs, FILE).open("a", encoding="utf-8") as file:
+        with refuse_links(self.runs, MIRRORED_FILE).open("a", encoding="utf-8") as file:
             line = {"id": job_id, "server": self._server, "experiment": self._experiment}
             file.write(json.dumps(line) + "\n")
         self._mirrored_ids.add(job_id)

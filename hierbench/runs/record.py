@@ -190,7 +190,8 @@ class Record:
         Raises:
             ValueError: the file is missing, corrupted, or has another SHA-256 than the recorded one, if there is one.
         """
-        path, recorded = self.folder / PREDICTIONS, self.recorded_digest(PREDICTIONS)
+        path = self.folder / PREDICTIONS
+        recorded = self.recorded_digest(PREDICTIONS)
         try:
             if recorded is not None and file_digest(path) != recorded:
                 raise ValueError("its checksum differs")
@@ -309,9 +310,11 @@ class Records:
 
         An ablation's request leaves out nothing else: neither a seed of a row nor a whole method.
         """
-        if not (named := only_ablated(self.requests)):
+        named = only_ablated(self.requests)
+        if not named:
             return frozenset()
-        shown, of_method = set[str](), set[tuple[str, str, str]]()
+        shown = set[str]()
+        of_method = set[tuple[str, str, str]]()
         for record in self:
             if record.spec is not None and record.id not in named:
                 shown.add(record.row)
@@ -332,9 +335,11 @@ class Records:
 
     def with_bases(self, ids: Iterable[str]) -> list[str]:
         """Return the ids of runs, of their bases, and of their bases' bases."""
-        ids_in_order, pending = dict[str, None](), list(ids)
+        ids_in_order = dict[str, None]()
+        pending = list(ids)
         while pending:
-            if (run_id := pending.pop(0)) not in ids_in_order:
+            run_id = pending.pop(0)
+            if run_id not in ids_in_order:
                 ids_in_order[run_id] = None
                 pending += self.by_id[run_id].bases if run_id in self.by_id else ()
         return list(ids_in_order)

@@ -21,7 +21,7 @@ from hierbench.config.scored_spec import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, Spec, json_digest
 from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
 from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, is_number, spec_of_row
-from hierbench.runs.requests import LARGEST, oldest_first, read_requests
+from hierbench.runs.requests import MAX_REQUESTS_BYTES, oldest_first, read_requests
 from hierbench.runs.state import State
 from hierbench.runs.store import RUN_ID, run_names
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
@@ -54,18 +54,16 @@ def read_records(
             paths = [root / name for name in run_names(root)]
             record_by_name = {path.name: _read(path, dataset, received=received) for path in paths}
     else:
-        record_by_name, pending = {}, list(ids)
+        record_by_name = {}
+        pending = list(ids)
         while pending:
-            if (
-                (name := pending.pop(0)) not in record_by_name
-                and RUN_ID.fullmatch(name)
-                and os.path.lexists(root / name)
-            ):
+            name = pending.pop(0)
+            if name not in record_by_name and RUN_ID.fullmatch(name) and os.path.lexists(root / name):
                 record_by_name[name] = record = read_record(root / name, received=received)
                 pending += record.bases
     records = {name: record for name, record in record_by_name.items() if record is not None}
     notes = list[str]()
-    requests = read_requests(root, notes, limit=LARGEST if received else LARGEST_TEXT)
+    requests = read_requests(root, notes, limit=MAX_REQUESTS_BYTES if received else LARGEST_TEXT)
     order = oldest_first(records, requests, {name: record.started for name, record in records.items()})
     return Records(root, {name: records[name] for name in order}, requests=requests, notes=tuple(notes))
 
@@ -81,7 +79,9 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
     """Return the record of one folder; None where it says that it is of another dataset."""
     fields: dict[str, Any] = {"folder": folder}
     parse = _parse_strictly if received else _parse_quickly
-    findings, notes, damaged = list[str](), list[str](), list[str]()
+    findings = list[str]()
+    notes = list[str]()
+    damaged = list[str]()
     state = State.REJECTED
     try:
         if folder.is_symlink() or not folder.is_dir():
@@ -96,7 +96,8 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
             notes.append(f"made by version {fields['spec'].code} of the engine's numbers; this one is {CODE_VERSION}")
         fields["status"] = status = _read_status(folder, damaged, parse)
         if status["state"] != "done":
-            state, why = State.UNFINISHED, status.get("error")
+            state = State.UNFINISHED
+            why = status.get("error")
             notes.append(f"{status['state']}: {why}" if why else status["state"])
         else:
             files, wrong = read_files(folder, status["files"], read_predictions=received)
@@ -146,7 +147,8 @@ def _parse_spec(content: dict[str, Any], name: str) -> dict[str, Any]:
     try:
         if is_scored(content):
             scored = Scored.model_validate(content)
-            fields, content_as_read = {"scored": scored}, scored.content()
+            fields = {"scored": scored}
+            content_as_read = scored.content()
         else:
             spec, row, content_as_read = _spec_in(content)
             fields = {"spec": spec, "row": row}
@@ -206,7 +208,8 @@ def _read_contents(record: Record, files: Mapping[str, bytes], findings: list[st
         result = parse(files["metrics.json"])
         problem = _problem_of_result(result, "test" if record.spec is None else record.spec.split)
     except ValueError as error:
-        result, problem = {}, str(error)
+        result = {}
+        problem = str(error)
     if problem:
         findings.append(f"metrics.json holds no possible result: {problem}")
     else:
@@ -241,7 +244,9 @@ def _parse_quickly(content: bytes) -> dict[str, Any]:
 
 def _problem_of_result(content: Content, split: str) -> str:
     """Return the problem of the content of metrics.json, "" without one."""
-    result, title, ends = content.get(split), content.get("title"), content.get("intervals", {})
+    result = content.get(split)
+    title = content.get("title")
+    ends = content.get("intervals", {})
     val = content.get("val", {})
     if not isinstance(result, dict) or not result.keys() >= set(NEEDED) or not all(map(_is_metric, result.items())):
         return f"it has no numbers of the {split} split"

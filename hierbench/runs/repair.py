@@ -33,7 +33,8 @@ def predictions_of_bases(spec: Spec, store: Store) -> list[str | None]:
 
 def _damaged_files(spec: Spec, record: Record) -> list[str]:
     """Return the files of a run that are damaged, or not those of this job; a finished one needs its predictions."""
-    names, files = list(record.damaged), record.status.get("files", {})
+    names = list(record.damaged)
+    files = record.status.get("files", {})
     if record.status.get("state") != "done":  # its files need not be there yet
         names = [name for name in names if os.path.lexists(record.folder / name)]
     elif PREDICTIONS in files and not record.has_predictions and PREDICTIONS not in names:
@@ -50,7 +51,8 @@ def needs_repair(spec: Spec, run: Run, *, read: bool = False) -> bool:
 
 def repair(spec: Spec, run: Run, note: Note, *, read: bool = False) -> None:
     """Quarantine corrupted files and plan the job again; to be called with the run's lock. Its time so far is kept."""
-    if names := _damaged_files(spec, read_record(run.folder, received=read)):
+    names = _damaged_files(spec, read_record(run.folder, received=read))
+    if names:
         before = run.status
         kept = {key: before[key] for key in ("started", "seconds") if key in before}
         place = quarantine(run, names)

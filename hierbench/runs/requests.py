@@ -35,11 +35,12 @@ from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes, r
 from hierbench.utils.lock import Lock
 from hierbench.utils.text import counted, one_line
 
-FILE = "requests.jsonl"
-ID_DIGITS, SHOWN_DIGITS = 16, 6
+REQUESTS_FILE = "requests.jsonl"
+ID_DIGITS = 16
+SHOWN_DIGITS = 6
 ASKED = ("methods", "types", "seeds", "overrides", "protocol", "weights")  # fields of `Options` that change jobs
-LONGEST = 80  # characters of a request in a list
-LARGEST = 8 << 20  # bytes of a file that was received
+MAX_REQUEST_LENGTH = 80  # characters of a request in a list
+MAX_REQUESTS_BYTES = 8 << 20  # bytes of a file that was received
 
 Kind = Literal["comparison", "ablation", "tuning", "collapse", "scoring"]
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
@@ -91,9 +92,10 @@ class Request(_Line):
     @property
     def line(self) -> str:
         """The request in one line, for lists."""
-        methods, seeds = self.options.get("methods", ""), self.options.get("seeds")
+        methods = self.options.get("methods", "")
+        seeds = self.options.get("seeds")
         parts = [self.time[:10], str(methods), f"{seeds} seeds" if seeds else ""]
-        return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, parts))})", LONGEST)
+        return one_line(f"{self.id[:SHOWN_DIGITS]} ({', '.join(filter(None, parts))})", MAX_REQUEST_LENGTH)
 
 
 def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LARGEST_TEXT) -> tuple[Request, ...]:
@@ -124,7 +126,7 @@ def read_requests(root: Path, notes: list[str] | None = None, *, limit: int = LA
         return ()
     if forged and notes is not None:
         lines = counted(forged, "line", ("is", "are"))
-        notes.append(f"{root / FILE}: {lines} ignored, as the id is not the digest of the content")
+        notes.append(f"{root / REQUESTS_FILE}: {lines} ignored, as the id is not the digest of the content")
     return tuple(_merge_lines(lines) for lines in lines_by_id.values() if any(line.kind is not None for line in lines))
 
 
@@ -162,7 +164,8 @@ def extend_request(
         return request
     with _lock_file(root):
         current = {request_by_id.id: request_by_id for request_by_id in read_requests(root)}.get(request.id, request)
-        extended, old_ids = _merge_lines([current, learned]), set(current.ids)
+        extended = _merge_lines([current, learned])
+        old_ids = set(current.ids)
         if extended != current:
             new = learned.model_copy(update={"ids": tuple(run_id for run_id in learned.ids if run_id not in old_ids)})
             _append(root, new.model_dump(mode="json", by_alias=True, exclude_defaults=True))
@@ -183,9 +186,11 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
         of_runs.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
     first: dict[tuple[str, str], Request] = {}  # by options and first run
     for request in [*request_by_id.values(), *of_runs]:
-        digest, runs = json_digest([request.kind, request.dataset, request.options]), set(request.ids)
+        digest = json_digest([request.kind, request.dataset, request.options])
+        runs = set(request.ids)
         for run_id in request.ids:
-            if (other := first.get((digest, run_id))) is not None and runs.issuperset(other.ids):
+            other = first.get((digest, run_id))
+            if other is not None and runs.issuperset(other.ids):
                 request_by_id.pop(other.id, None)
         request_by_id.pop(request.id, None)
         request_by_id[request.id] = first[digest, request.ids[0] if request.ids else ""] = request
@@ -213,9 +218,9 @@ def _with_own_id(**content: Any) -> Request:
 def _write(root: Path, requests: Iterable[Request]) -> None:
     lines = [json.dumps(request.model_dump(mode="json", by_alias=True)) + "\n" for request in requests]
     if lines:
-        write_text(root / FILE, "".join(lines))
+        write_text(root / REQUESTS_FILE, "".join(lines))
     else:
-        (root / FILE).unlink(missing_ok=True)
+        (root / REQUESTS_FILE).unlink(missing_ok=True)
 
 
 def request_options(options: Options, seeds: int, **more: Any) -> dict[str, Any]:
@@ -302,7 +307,8 @@ def oldest_first(ids: Iterable[str], requests: Iterable[Request], started: Mappi
 
 def _merge_lines(lines: Sequence[_Line]) -> Request:
     """Return the request that lines of one id say, one of which is whole; ids and budget are of all."""
-    first, budget = next(line for line in lines if line.kind is not None), dict[str, Any]()
+    first = next(line for line in lines if line.kind is not None)
+    budget = dict[str, Any]()
     for line in lines:
         for key, value in line.budget.items():
             if isinstance(value, dict):
@@ -321,16 +327,16 @@ def _lock_file(root: Path) -> Iterator[None]:
         with Lock(root, "requests"):
             yield
     except OSError as error:
-        raise UserError(f"{root / FILE} cannot be written: {error.strerror or error}") from None
+        raise UserError(f"{root / REQUESTS_FILE} cannot be written: {error.strerror or error}") from None
 
 
 def _lines(root: Path, limit: int) -> Iterator[_Line]:
     try:
-        content = read_bytes(root / FILE, limit)
+        content = read_bytes(root / REQUESTS_FILE, limit)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise UserError(f"{root / FILE} cannot be read: {error.strerror or error}") from None
+        raise UserError(f"{root / REQUESTS_FILE} cannot be read: {error.strerror or error}") from None
     for line in content.split(b"\n"):
         if b'"request"' not in line:  # no other has an id; of a file of nothing else, a million in a second
             continue
@@ -342,7 +348,7 @@ def _lines(root: Path, limit: int) -> Iterator[_Line]:
 
 def _append(root: Path, content: Mapping[str, Any]) -> None:
     """Append a line, after the end of one that a kill has torn."""
-    path = refuse_links(root, FILE)
+    path = refuse_links(root, REQUESTS_FILE)
     if path.exists() and not os.access(path, os.W_OK):  # another user's, in a folder that several share
         write_bytes(path, read_bytes(path))
     with open(path, "ab+") as file:

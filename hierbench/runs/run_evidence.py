@@ -37,7 +37,8 @@ class Trees:
         return self._known[data]
 
     def _read(self, data: DatasetSpec) -> Hierarchy:
-        prepared, trees = find_for_spec(data, self.data_dir), list[Hierarchy]()
+        prepared = find_for_spec(data, self.data_dir)
+        trees = list[Hierarchy]()
         if prepared is not None:
             trees.append(prepared.hierarchy(data.distance))
         if data.name in recipe_names():
@@ -82,7 +83,8 @@ def read_evidence(
     if record.scored is not None and record.scored.top is not None:
         return None
     scores, targets, levels = _predictions(record, hierarchy, examples)
-    base, kind = first_base(record, records), _kind(scores)
+    base = first_base(record, records)
+    kind = _kind(scores)
     if record.scored is not None and record.scored.scores is not None:
         kind = record.scored.scores
     if base is None or kind == "probabilities":
@@ -113,7 +115,8 @@ def _predictions(
     try:
         scores, targets = record.predictions()
         levels = record.level_predictions()
-        if problem := _problem(scores, targets, levels, hierarchy, examples):
+        problem = _problem(scores, targets, levels, hierarchy, examples)
+        if problem:
             raise ValueError(f"predictions of run {record.id[:12]} are damaged: {problem}")
     except ValueError as error:
         raise UserError(f"{error}; remove the folder {record.folder} to run it again") from None

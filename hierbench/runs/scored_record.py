@@ -13,7 +13,7 @@ from hierbench.config.scored_spec import Scored
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.label_tree import IntArray
 
-CHUNK = 1024  # examples at a time, which bounds the memory
+EXAMPLES_PER_CHUNK = 1024  # examples at a time, which bounds the memory
 INDEX = np.dtype(np.int64)
 
 
@@ -45,7 +45,7 @@ def make_scored(
     for values, kind in ((classes, INDEX), (scores, scores_type), (targets, INDEX)):
         if values is not None and kind is not None:
             digest.update(f"{values.shape} {kind.str}".encode())
-            for start in range(0, len(values), CHUNK):
-                digest.update(np.ascontiguousarray(values[start : start + CHUNK], dtype=kind).data)
+            for start in range(0, len(values), EXAMPLES_PER_CHUNK):
+                digest.update(np.ascontiguousarray(values[start : start + EXAMPLES_PER_CHUNK], dtype=kind).data)
     top = None if classes is None else classes.shape[1]
     return Scored(name=name, dataset=dataset, top=top, scores=stated_kind, predictions=digest.hexdigest())

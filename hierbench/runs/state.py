@@ -23,7 +23,7 @@ class State(StrEnum):
     @property
     def is_ranked(self) -> bool:
         """Whether its row may be ranked."""
-        return self in RANKED
+        return self in RANKED_STATES
 
     @property
     def mark(self) -> str:
@@ -42,11 +42,11 @@ class State(StrEnum):
         }.get(self, self.value)
 
 
-ORDER = tuple(State)
-RANKED = (State.RETRAINED, State.RECOMPUTED, State.RECORDED)
-FINISHED = (*RANKED, State.CLAIMED)
+STATE_ORDER = tuple(State)
+RANKED_STATES = (State.RETRAINED, State.RECOMPUTED, State.RECORDED)
+FINISHED = (*RANKED_STATES, State.CLAIMED)
 
 
 def weakest(states: Iterable[State]) -> State | None:
     """Return the weakest state; None if there is no state."""
-    return max(states, key=ORDER.index, default=None)
+    return max(states, key=STATE_ORDER.index, default=None)

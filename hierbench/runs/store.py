@@ -27,11 +27,11 @@ from hierbench.utils.files import (
 
 HistoryRow = dict[str, float]
 # The files of a run, and their names in its folder `damaged`.
-MADE = re.compile(
+RUN_FILE = re.compile(
     r"(spec|status|metrics|further-metrics|environment|mirrored|tuning|ablation)\.json"
     r"|history\.csv|predictions\.npz|checkpoint\.pt"
 )
-DAMAGED = re.compile(MADE.pattern.replace(r"\.", r"(-\d+)?\."))
+QUARANTINED_FILE = re.compile(RUN_FILE.pattern.replace(r"\.", r"(-\d+)?\."))
 RUN_ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -53,8 +53,8 @@ class Run:
 
     def clear(self) -> None:
         """Remove the run's own files, so that the job starts from the beginning; other files stay."""
-        remove_made(self.folder, MADE)
-        remove_made(self.subfolder("damaged"), DAMAGED)
+        remove_made(self.folder, RUN_FILE)
+        remove_made(self.subfolder("damaged"), QUARANTINED_FILE)
 
     def subfolder(self, name: str) -> Path:
         """Return a folder inside the run's; a UserError if it is a symbolic link."""

@@ -23,7 +23,7 @@ from hierbench.sharing import published_tree
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_bytes, write_json
 
-RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
+PUBLISHED_FILES = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
 
 
 def published_ids(board: Board) -> list[str]:
@@ -36,7 +36,9 @@ class Bundle:
     """The folder of a publication's records, while it is written."""
 
     def __init__(self, folder: Path, data_dir: Path) -> None:
-        self.folder, self.data_dir, self._trees = folder, data_dir, Trees(data_dir)
+        self.folder = folder
+        self.data_dir = data_dir
+        self._trees = Trees(data_dir)
         self._targets: str | None = None  # the digest of targets.npy
         self._later = False  # whether runs of an earlier part are there
 
@@ -56,7 +58,8 @@ class Bundle:
             UserError: a record is a link, a method's file is not the one that ran, or a run changes meanwhile.
         """
         for run_id in ids:
-            record, target = source[run_id], self.folder / run_id
+            record = source[run_id]
+            target = self.folder / run_id
             files = _record_files(record)
             if target.exists() and read_record(target).status != record.status:
                 shutil.rmtree(target)
@@ -64,7 +67,9 @@ class Bundle:
             for name, content in files:
                 write_bytes(target / name, content)
             if metrics and (values := read_further(record, source)):
-                write_json(target / further_metrics.FILE, further_metrics.values_content(record, source, values))
+                write_json(
+                    target / further_metrics.FURTHER_FILE, further_metrics.values_content(record, source, values)
+                )
             self._add_predictions(record, target, source.root)
             self._add_tree(record, source.root)
             copied = read_record(target)
@@ -95,7 +100,7 @@ class Bundle:
         """Write the tree of all runs once, where the project does not ship it and it is known here."""
         data = record.dataset
         assert data is not None
-        if (self.folder / published_tree.FILE).exists() or published_tree.shipped_tree(data) is not None:
+        if (self.folder / published_tree.TREE_FILE).exists() or published_tree.shipped_tree(data) is not None:
             return
         paths = published_tree.read_paths(root, data)
         prepared = find_for_spec(data, self.data_dir)
@@ -142,7 +147,7 @@ def _record_files(record: Record) -> list[tuple[str, bytes]]:
     method = None if record.spec is None else record.spec.method  # [] where predictions were only scored
     source = "" if method is None or "/" in method.name else f"{method.name}.py"
     files = []
-    for name in filter(None, (*RECORDS, source)):
+    for name in filter(None, (*PUBLISHED_FILES, source)):
         try:
             content = record.read(name)
         except FileNotFoundError:

@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.config.options import Place
 from hierbench.config.sections import Protocol
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further_names
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.statistics import Row
@@ -26,8 +26,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.text import one_line
 
-SHOWN = 3  # findings that an error names
-LONGEST = 300  # characters of a record's text
+MAX_FINDINGS = 3  # findings that an error names
+MAX_REASON_LENGTH = 300  # characters of a record's text
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def compose(
     parts: Sequence[Part],
     data_dir: Path,
     protocol: Protocol | None = None,
-    columns: Sequence[Column] = PAPER,
+    columns: Sequence[Column] = PAPER_COLUMNS,
     *,
     draw: bool = True,
 ) -> Publication:
@@ -83,7 +83,9 @@ def compose(
         bundle.add(part.records, part.ids, further_names(columns))
     bundle.keep(published_ids(Board.of(dataset, read_records(bundle.folder), protocol=protocol)))
     opened = checked_board(dataset, Place(bundle.folder, data_dir, protocol), columns)
-    board, report, table = opened.board, opened.report, opened.board.table
+    board = opened.board
+    report = opened.report
+    table = opened.board.table
     refuse_rejected(board, report)
     report.folder = Path(name)
     notes = write_sources(board.records, [part.records for part in parts])
@@ -100,7 +102,7 @@ def compose(
 def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:
     """Return the columns of a published table, the paper's where its file cannot be read."""
     table = GivenTable.if_readable(folder / f"{dataset}.json")
-    return PAPER if table is None else table.shown()
+    return PAPER_COLUMNS if table is None else table.shown()
 
 
 def refuse_rejected(board: Board, report: FolderReport) -> list[str]:
@@ -117,7 +119,8 @@ def refuse_rejected(board: Board, report: FolderReport) -> list[str]:
     _refuse(
         "row", [(row.label, row.reasons) for row in report.rows if row.rejected and not run_ids.isdisjoint(row.runs)]
     )
-    if unfinished := [row for row in board.rows if row.n < row.planned]:
+    unfinished = [row for row in board.rows if row.n < row.planned]
+    if unfinished:
         raise _unfinished_error(unfinished[0], board.records)
     return notes_on(board.records, report.rows, report.tables)
 
@@ -126,8 +129,8 @@ def _unfinished_error(row: Row, records: Records) -> UserError:
     """Return the error for a row with unfinished runs; without them and its later seeds, it is one without gaps."""
     first = next((place for place, run_id in enumerate(row.runs) if not records[run_id].done), 0)
     odd = [f"{records.root / run_id[:12]}*" for run_id in row.runs[first:]]
-    more = f" and {len(odd) - SHOWN} more" if len(odd) > SHOWN else ""
-    way = f"run it again, or remove {', '.join(odd[:SHOWN])}{more}"
+    more = f" and {len(odd) - MAX_FINDINGS} more" if len(odd) > MAX_FINDINGS else ""
+    way = f"run it again, or remove {', '.join(odd[:MAX_FINDINGS])}{more}"
     return UserError(f"not all runs of {row.title} are finished; a published table is complete: {way}")
 
 
@@ -135,7 +138,8 @@ def _refuse(subject: str, rejected: Sequence[tuple[str, Sequence[str]]]) -> None
     """Raise a UserError that names the first few and why, if there is one."""
     if rejected:
         lines = []
-        for name, reasons in rejected[:SHOWN]:
-            lines.append(f"{subject} {one_line(name, LONGEST)} is rejected: {one_line(', '.join(reasons), LONGEST)}")
-        more = [f"{len(rejected) - SHOWN} more {subject}s are rejected"] if len(rejected) > SHOWN else []
+        for name, reasons in rejected[:MAX_FINDINGS]:
+            reason = one_line(", ".join(reasons), MAX_REASON_LENGTH)
+            lines.append(f"{subject} {one_line(name, MAX_REASON_LENGTH)} is rejected: {reason}")
+        more = [f"{len(rejected) - MAX_FINDINGS} more {subject}s are rejected"] if len(rejected) > MAX_FINDINGS else []
         raise UserError(f"nothing is published: {'; '.join([*lines, *more])}")

@@ -7,7 +7,7 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, draw
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Records
-from hierbench.sharing.place import PICTURES
+from hierbench.sharing.place import PUBLISHED_PICTURES
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
@@ -28,7 +28,7 @@ def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir
         a line for each picture that is not drawn.
     """
     notes = []
-    for kind in PICTURES:
+    for kind in PUBLISHED_PICTURES:
         try:
             if kind == FROM_SCORES:
                 _check_predictions(board, source)
@@ -47,7 +47,8 @@ def draw_one(kind: str, board: Board, dataset: str, data_dir: Path, path: Path) 
 def _check_predictions(board: Board, source: Records) -> None:
     """Raise a UserError unless a folder has the full predictions of all of a board's runs."""
     ids = [run_id for row in board.of_runs.rows for run_id in row.runs]
-    if lacking := sum(run_id not in source or not source[run_id].has_predictions for run_id in ids):
+    lacking = sum(run_id not in source or not source[run_id].has_predictions for run_id in ids)
+    if lacking:
         raise UserError(
             f"{lacking} of {len(ids)} runs have no predictions.npz in {source.root}, and it needs all scores"
         )

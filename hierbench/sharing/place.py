@@ -19,9 +19,9 @@ from hierbench.utils.lock import Lock, LostError
 SUFFIXES: dict[Format, str] = {"json": ".json", "csv": ".csv", "latex": ".tex", "markdown": ".md"}  # of a table
 PAGES: tuple[Format, ...] = ("markdown", "csv", "latex")  # with the same content as its JSON
 VERDICT = "-verdict.json"
-PICTURES = ("tradeoff", "severity", "operating")
+PUBLISHED_PICTURES = ("tradeoff", "severity", "operating")
 # Endings of the names of files beside a publication's records.
-ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, *(f"-{kind}.svg" for kind in PICTURES)]))
+ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, *(f"-{kind}.svg" for kind in PUBLISHED_PICTURES)]))
 
 
 def file_pattern(dataset: str) -> re.Pattern[str]:

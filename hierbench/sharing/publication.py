@@ -10,7 +10,7 @@ from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board, mentions_other_runs
 from hierbench.leaderboard.board_data import SCORED
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing.bundle import published_ids
@@ -47,15 +47,18 @@ def publish(
         UserError: there is a publication and no `update`; verification rejects a run; or a run is not finished. Nothing
             is written then.
     """
-    folder, name = checked_place(folder), dataset_name(dataset)
-    runs, data_dir = place.runs, place.data_dir
+    folder = checked_place(folder)
+    name = dataset_name(dataset)
+    runs = place.runs
+    data_dir = place.data_dir
     if runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
-    published_columns = columns_of_published(folder, name) if _check_existing(folder, name, update) else PAPER
+    published_columns = columns_of_published(folder, name) if _check_existing(folder, name, update) else PAPER_COLUMNS
     chosen = published_columns if columns is None else columns
     opened = checked_board(dataset, place, chosen)
     _refuse_damaged(opened.board)
-    board, part = opened.board, Part(opened.board.records, published_ids(opened.board))
+    board = opened.board
+    part = Part(opened.board.records, published_ids(opened.board))
     notes = [
         *refuse_rejected(board, opened.report),
         *board.records.notes,

@@ -13,7 +13,7 @@ from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names, shipped_paths
 from hierbench.utils.files import read_json, write_json
 
-FILE = "tree.json"
+TREE_FILE = "tree.json"
 
 
 def shipped_tree(data: DatasetSpec) -> Hierarchy | None:
@@ -32,15 +32,15 @@ def _with_digest(digest: str, distance: Distance, name: str) -> Hierarchy | None
 
 def write_tree(folder: Path, paths: Iterable[Sequence[str]]) -> None:
     """Write the tree of a folder of records; a path is (coarsest, ..., class), in the order of the classes."""
-    write_json(folder / FILE, {"schema": 1, "paths": [list(path) for path in paths]})
+    write_json(folder / TREE_FILE, {"schema": 1, "paths": [list(path) for path in paths]})
 
 
 def read_paths(folder: Path, data: DatasetSpec) -> list[tuple[str, ...]] | None:
     """Return the paths of the tree beside records if it is that of their data; None if it is not, or is damaged."""
-    if not os.path.lexists(folder / FILE):
+    if not os.path.lexists(folder / TREE_FILE):
         return None
     try:
-        paths = [tuple(path) for path in read_json(folder / FILE)["paths"]]
+        paths = [tuple(path) for path in read_json(folder / TREE_FILE)["paths"]]
         tree = Hierarchy.from_paths({path[-1]: path for path in paths}, data.distance)
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 
 from hierbench.api.code import installed_code
-from hierbench.runs.method_files import FOLDER, kept_source, source_folders, source_name
+from hierbench.runs.method_files import SOURCES_FOLDER, kept_source, source_folders, source_name
 from hierbench.runs.record import Record, Records
 from hierbench.utils.files import write_bytes
 from hierbench.utils.text import one_line
@@ -32,7 +32,7 @@ def write_sources(records: Records, others: Sequence[Records]) -> list[str]:
     Returns:
         a line for each method whose source is missing.
     """
-    folder = records.root.parent / FOLDER
+    folder = records.root.parent / SOURCES_FOLDER
     folders = [folder for published in others for folder in source_folders(published.root)]
     run_by_source = {source_name(run): run for run in records if run.spec is not None}
     notes = list[str]()

@@ -8,7 +8,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.runs.requests import command_words
 from hierbench.utils.text import markdown_escaped, one_line
 
-BESIDE = {  # files of a publication that its page leads to
+LINKED_FILES = {  # files of a publication that its page leads to
     "tradeoff.svg": "accuracy against severity",
     "severity.svg": "severity with intervals",
     "operating.svg": "operating curves",
@@ -23,7 +23,7 @@ def table_page(board: Board, folder: Path) -> str:
     """Return the page of a table in markdown, with links to the files that are beside it in a folder."""
     name = board.dataset
     title = dataset_title(name) if name in recipe_names() else name
-    links = [f"[{words}]({name}-{end})" for end, words in BESIDE.items() if (folder / f"{name}-{end}").is_file()]
+    links = [f"[{words}]({name}-{end})" for end, words in LINKED_FILES.items() if (folder / f"{name}-{end}").is_file()]
     parts = [f"# {markdown_escaped(title)}", "".join(f"    {command}\n" for command in table_commands(board)).rstrip()]
     return "\n\n".join(filter(None, [*parts, " · ".join(links), board.render()]))
 

@@ -41,7 +41,8 @@ def plan_ablation(request: ResolvedRequest, methods: Sequence[LoadedMethod], var
 
     Only the jobs of the frame alone are recorded, which is no row of a comparison, as all others are.
     """
-    options, inputs = request.options, request.inputs
+    options = request.options
+    inputs = request.inputs
     recorded: Sequence[Job] = []
     if variants:
         named = zip(VARIANTS, variants, strict=True)
@@ -70,7 +71,8 @@ def plan_ablation(request: ResolvedRequest, methods: Sequence[LoadedMethod], var
 
 def ablation_report(plan: Plan, variants: Sequence[Sequence[Job]]) -> StudyReport:
     """Return the paper's table of the ablation."""
-    recipe, options = plan.request.recipe, plan.request.options
+    recipe = plan.request.recipe
+    options = plan.request.options
     ids = [[job.id for job in jobs] for jobs in variants]
     all_ids = [job_id for variant_ids in ids for job_id in variant_ids]
     board = Board.of(options.dataset, requested_records(options.runs, all_ids, AGAIN), all_ids)

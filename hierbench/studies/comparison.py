@@ -27,7 +27,7 @@ from hierbench.execution.request import ResolvedRequest, requested_recipe, resol
 from hierbench.execution.resources import make_setting
 from hierbench.execution.scheduler import states
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, check_columns
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, check_columns
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import requested_records
@@ -47,7 +47,7 @@ def compare(
     *,
     tuned: bool = False,
     file: Path | None = None,
-    columns: Sequence[Column] = PAPER,
+    columns: Sequence[Column] = PAPER_COLUMNS,
 ) -> StudyResult:
     """Run the missing jobs and return the leaderboard, or nothing for a dry run.
 
@@ -79,7 +79,9 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
     Raises:
         UserError: a runs folder that cannot be written lacks a run.
     """
-    options, recipe, inputs = request.options, request.recipe, request.inputs
+    options = request.options
+    recipe = request.recipe
+    inputs = request.inputs
     jobs: list[Job] = []
     trained = with_bases(methods).values()  # bases that are no rows of their own are trained, too
     networks = [
@@ -140,7 +142,8 @@ def _places(board: Board, options: Options) -> list[str]:
     """Return lines that say where the results are."""
     lines = [f"\ntables: {options.runs}/leaderboard-{board.dataset}.md and .json; runs: {options.runs}/<id>/"]
     uri = options.mlflow or default_uri(options.runs)
-    if address := page_of_runs(options.runs, uri, [run for row in board.rows for run in row.runs]):
+    address = page_of_runs(options.runs, uri, [run for row in board.rows for run in row.runs])
+    if address:
         if uri.startswith("sqlite:///"):  # from any folder and shell: mlflow may not be on the path
             place = Path(uri.removeprefix("sqlite:///")).resolve()
             command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{place}"]

@@ -42,7 +42,8 @@ def say_notes(prepared: Prepared) -> None:
 
 def summary(plan: Plan, seconds: float | None = None) -> str:
     """Return a plan in one line."""
-    recipe, blocked = plan.request.recipe, plan.request.inputs.missing
+    recipe = plan.request.recipe
+    blocked = plan.request.inputs.missing
     counts = Counter(line.state for line in plan.planned)
     jobs = counted(len(plan.planned), "job")
     if blocked:
@@ -84,7 +85,8 @@ def announce(plan: Plan) -> None:
         say_notes(request.prepared)
     say(summary(plan))
     trained = [line.job for line in plan.planned if line.state == "train" and line.job is not None]
-    if resumed := sum((request.store.run(job.id).folder / "checkpoint.pt").exists() for job in trained):
+    resumed = sum((request.store.run(job.id).folder / "checkpoint.pt").exists() for job in trained)
+    if resumed:
         say(f"resumes {counted(resumed, 'job')} where it was stopped" if resumed == 1 else f"resumes {resumed} jobs")
     options = request.options
     if trained and not plan.setting.in_process and options.executor == "local" and not options.plan_only:
@@ -99,7 +101,8 @@ def announce(plan: Plan) -> None:
 
 def dry_run_table(plan: Plan) -> Table:
     """Return a line per row, with the parameters of its model and its time; the sum is above them."""
-    recipe, inputs = plan.request.recipe, plan.request.inputs
+    recipe = plan.request.recipe
+    inputs = plan.request.inputs
     kinds = [line.type for line in plan.planned if line.state == "train" or (line.state == "blocked" and line.trains)]
     needed = estimate(recipe, kinds, inputs, plan.setting)
     models = count_model_parameters(plan)
@@ -170,7 +173,8 @@ def _job_content(line: PlannedJob) -> dict[str, Any]:
 
 def array_bytes(recipe: Recipe) -> int:
     """Return the bytes of a recipe's images, which jobs share, 0 for features."""
-    size, expected = recipe.expected.image_size, recipe.expected
+    size = recipe.expected.image_size
+    expected = recipe.expected
     num = sum(getattr(expected, split) for split in SPLITS)
     return 0 if size is None else 3 * size[0] * size[1] * num
 

@@ -27,7 +27,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 PINNED = ("torch", "torchvision", "numpy", "scipy", "lightning-fabric", "timm")  # that numbers may depend on
-VERSION = re.compile(r"[0-9][0-9A-Za-z.!-]{0,40}")
+VERSION_NUMBER = re.compile(r"[0-9][0-9A-Za-z.!-]{0,40}")
 
 
 @dataclass(frozen=True)
@@ -62,20 +62,26 @@ def find_rows(place: Place, name: str, dataset: str | None) -> list[RecordedRow]
 
 def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) -> RecordedRow:
     """Return a row with its runs and the newest request that plans them."""
-    runs, label = counted_runs(row, records), f"{row.method}:{row.type}"
+    runs = counted_runs(row, records)
+    label = f"{row.method}:{row.type}"
     metrics = [name for name, cell in row.metrics.items() if cell.mean is not None and metric in (None, name)]
     if not runs or not metrics:
         raise UserError(f"{label} has {f'no value of {metric}' if runs else 'no finished runs that count'}")
-    specs, method_files, installed = specs_with_bases(records, runs), dict[str, Path](), InstalledMethods()
+    specs = specs_with_bases(records, runs)
+    method_files = dict[str, Path]()
+    installed = InstalledMethods()
     for run_id, spec in specs.items():
         if installed.that_ran(spec) is None:
-            if source := kept_source(records[run_id]):
+            source = kept_source(records[run_id])
+            if source:
                 method_files.setdefault(spec.method.name, source[0])
     run_by_seed = dict(sorted((specs[run.id].seed, run) for run in runs))
     notes = [f"{file} came with the record: read it before it is run" for file in method_files.values()]
-    if missing_seeds := sorted(set(range(max(run_by_seed))) - run_by_seed.keys()):
+    missing_seeds = sorted(set(range(max(run_by_seed))) - run_by_seed.keys())
+    if missing_seeds:
         notes.append(f"the row has no seed {', '.join(map(str, missing_seeds[:9]))}: the command trains these too")
-    if num_others := row.planned - len(runs):
+    num_others = row.planned - len(runs)
+    if num_others:
         notes.append(f"{num_others} of the row's {row.planned} runs are unfinished or rejected, and not compared")
     options: Options | None = None
     try:
@@ -101,7 +107,7 @@ def constraints(rows: Sequence[RecordedRow]) -> str:
         versions = {str(values[name]).partition("+")[0] for values in environments if name in values}
         if len(versions) > 1:
             raise UserError(f"the runs had several versions of {name}: {', '.join(sorted(versions))}; choose a row")
-        lines += [f"{name}=={version}" for version in versions if VERSION.fullmatch(version)]
+        lines += [f"{name}=={version}" for version in versions if VERSION_NUMBER.fullmatch(version)]
     if not lines:
         raise UserError("no version of a package is recorded with these runs")
     labels = ", ".join(f"{row.row.method}:{row.row.type}" for row in rows)
@@ -117,7 +123,8 @@ def specs_with_bases(records: Records, runs: Iterable[Record]) -> dict[str, Spec
     """Return {id: spec} of runs and of all that they re-rank; a UserError where one is missing."""
     specs = dict[str, Spec]()
     for run_id in records.with_bases(run.id for run in runs):
-        if (record := records.get(run_id)) is None or (spec := record.spec) is None:
+        record = records.get(run_id)
+        if record is None or (spec := record.spec) is None:
             raise UserError(f"run {run_id[:12]}: its record is missing, or of another version of hierbench")
         specs[run_id] = spec
     return specs
@@ -132,13 +139,16 @@ def recorded_options(
         UserError: it is missing, or plans other runs here. Methods that came with the record are not imported, and
             plans of theirs not checked.
     """
-    ids, num_seeds = {run.id for run in runs}, 1 + max(specs[run.id].seed for run in runs)
+    ids = {run.id for run in runs}
+    num_seeds = 1 + max(specs[run.id].seed for run in runs)
     comparisons = [request for request in records.requests if request.kind == "comparison" and ids <= {*request.ids}]
     if not comparisons:
         raise UserError("no recorded request is of all its runs")
-    recorded, spec = comparisons[-1].options, specs[runs[0].id]
+    recorded = comparisons[-1].options
+    spec = specs[runs[0].id]
     names = list(dict.fromkeys(spec.method.name for spec in specs.values()))
-    if name := next((name for name in names if is_path(name) and name not in method_files), ""):
+    name = next((name for name in names if is_path(name) and name not in method_files), "")
+    if name:
         raise UserError(f"its method is {name}, a file that is not with its runs")
     try:
         overrides = [text for text in recorded.get("overrides", ()) if {*methods_set(text)} <= {*names, "all"}]

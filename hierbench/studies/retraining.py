@@ -32,7 +32,7 @@ from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 
 POINTS = 2.0  # of top-1 between two machines, beside three standard errors of a difference of proportions
-SHARE = 0.1  # of a distance, likewise
+DISTANCE_SHARE = 0.1  # of a distance, likewise
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def compare_runs(run: Record, again: Record) -> Repetition:
     if not again.done:
         return Repetition("failed", {})
     metrics = {name: (run.metrics.get(name), value) for name, value in again.metrics.items()}
-    old, new = run.environment, again.environment
+    old = run.environment
+    new = again.environment
     same = same_environment(run, again) and old.get("features") == new.get("features")  # which may be of elsewhere
     if (
         run.recorded_digest(PREDICTIONS) == again.recorded_digest(PREDICTIONS) is not None
@@ -86,7 +87,7 @@ def is_close(name: str, recorded: float | None, new: float | None, num: int) -> 
     if name == "top1":
         share = (recorded + new) / 200.0
         return abs(recorded - new) <= POINTS + 300.0 * math.sqrt(2.0 * share * (1.0 - share) / num)
-    return abs(recorded - new) <= (SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
+    return abs(recorded - new) <= (DISTANCE_SHARE + 3.0 / math.sqrt(num)) * max(recorded, new)
 
 
 def retrain(specs: Mapping[str, Spec], record: Record, options: Options) -> None:
@@ -138,7 +139,8 @@ def repeat(row: RecordedRow, runs: Path | None, again: dict[str, Any]) -> tuple[
         raise UserError(f"--runs {runs} holds the records themselves; give another folder")
     for file in row.method_files:
         say(f"note: running {file}, which came with the record")
-    folder, agree = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs, False
+    folder = Path(mkdtemp(prefix="hierbench-reproduce-")) if runs is None else runs
+    agree = False
     try:
         retrain(row.specs, next(iter(row.runs.values())), replace(row.options, runs=folder, **again))
         repetitions = {seed: compare_runs(run, read_record(folder / run.id)) for seed, run in row.runs.items()}
@@ -165,13 +167,17 @@ def train_again(records: Records, runs: Sequence[RunCheck], num: int, again: dic
         UserError: no run can be trained here, or there is no such device.
     """
     choose_device(again["device"])
-    trained, reason, checks = 0, "none has a result", {check.id: check for check in runs}
+    trained = 0
+    reason = "none has a result"
+    checks = {check.id: check for check in runs}
     candidates = [check for check in runs if check.is_tested and not check.rejected]
     with TemporaryDirectory(prefix="hierbench-verify-") as folder:  # re-ranked runs find their bases in it
         for check in random.SystemRandom().sample(candidates, len(candidates)):
             try:
-                specs, data = specs_with_bases(records, [check.record]), check.dataset
-                if (prepared := find_for_spec(data, again["data_dir"])) is None or prepared.digest != data.digest:
+                specs = specs_with_bases(records, [check.record])
+                data = check.dataset
+                prepared = find_for_spec(data, again["data_dir"])
+                if prepared is None or prepared.digest != data.digest:
                     raise UserError(f"its data, {data.name}, is not prepared in {again['data_dir']}")
                 dataset = data.name if data.name in recipe_names() else f"./{data.name}.toml"
                 options = replace(recorded_options(records, [check.record], specs, dataset, {}), **again)
@@ -183,7 +189,8 @@ def train_again(records: Records, runs: Sequence[RunCheck], num: int, again: dic
                 continue
             for run_id in specs:
                 _write_down(checks[run_id], read_record(Path(folder) / run_id))
-            if (trained := trained + 1) == num:
+            trained = trained + 1
+            if trained == num:
                 return
     if not trained:
         raise UserError(f"--retrain: no run can be trained again here: {reason}")

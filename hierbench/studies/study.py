@@ -57,7 +57,8 @@ def carry_out(plan: Plan, make_report: Callable[[Plan], StudyReport]) -> StudyRe
 
     `--dry-run` and `--plan-only` return before anything is run.
     """
-    options, store = plan.request.options, plan.request.store
+    options = plan.request.options
+    store = plan.request.store
     if options.dry_run:
         return StudyResult(Shown(dry_run_table(plan)))
     announce(plan)

@@ -13,7 +13,7 @@ import torch
 from hierbench.utils.files import open_regular, write_bytes
 
 LABEL = b"sha256 "
-SHARE = 20  # times the cost of a checkpoint that pass before the next
+CHECKPOINT_COSTS = 20  # times the cost of a checkpoint that pass before the next
 CHEAP = 0.1  # seconds
 SEAL = len(LABEL) + 64
 NO_COMMENT = struct.pack("<H", 0)  # the archive's last field is the length of its comment
@@ -26,12 +26,13 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self.saved, self.cost = time.monotonic(), 0.0
+        self.saved = time.monotonic()
+        self.cost = 0.0
 
     def save(self, file: Path, content: dict[str, Any], *, is_last: bool) -> None:
         """Write a checkpoint if it is due, or the last."""
         started = time.monotonic()
-        if is_last or self.cost < CHEAP or started - self.saved >= SHARE * self.cost:
+        if is_last or self.cost < CHEAP or started - self.saved >= CHECKPOINT_COSTS * self.cost:
             save_checkpoint(file, content)
             self.saved = time.monotonic()
             self.cost = self.saved - started

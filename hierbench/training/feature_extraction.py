@@ -20,7 +20,14 @@ from torch import Tensor
 
 from hierbench.config.sections import Model
 from hierbench.data.augment import make_crop, normalise
-from hierbench.data.feature_cache import MADE, SEED, CacheRequest, Features, check_features, find_features
+from hierbench.data.feature_cache import (
+    BACKBONE_SEED,
+    CACHE_FILE,
+    CacheRequest,
+    Features,
+    check_features,
+    find_features,
+)
 from hierbench.data.loader import resize_to
 from hierbench.data.prepare import locked_folder
 from hierbench.data.prepared import Prepared
@@ -34,9 +41,9 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, refuse_links, remove_made, sync_folder, write_json
 from hierbench.utils.processes import num_cores
 
-BLOCK = 64  # rows at a time; part of how features are rounded
+IMAGES_PER_BLOCK = 64  # rows at a time; part of how features are rounded
 MOST_AT_ONCE = 8  # blocks of images of 224x224, and fewer of larger ones: bounds the memory
-AREA = 224 * 224
+BLOCK_AREA = 224 * 224
 PER_THREAD = 100  # blocks in line: bounds the memory of the results, and how long threads wait for each other
 FLUSH_SECONDS = 5.0  # between two flushes, which a kill can cost
 OnRows = Callable[[int, int], None]  # rows that are done, rows in all
@@ -86,7 +93,7 @@ def obtain_features(
 def frozen_backbone(model: Model, weights: Path | None) -> Backbone:
     """Return the backbone in evaluation mode; without weights it is drawn from one seed, for all jobs alike."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
+        torch.manual_seed(BACKBONE_SEED)
         return loaded_backbone(model, weights).eval().to(memory_format=torch.channels_last)
 
 
@@ -104,7 +111,9 @@ class Extractor:
     """Computes the pooled features of blocks, in several threads at once."""
 
     def __init__(self, request: CacheRequest, backbone: Backbone, device: torch.device) -> None:
-        self.wanted, self.backbone, self.device = request, backbone.to(device), device
+        self.wanted = request
+        self.backbone = backbone.to(device)
+        self.device = device
         self.drawing = threading.Lock()  # random numbers come from the global generator
         self.images = {split: request.prepared.arrays(split)[0] for split in SPLITS}
         self.crop = make_crop(request.augment)
@@ -128,7 +137,7 @@ class Extractor:
         images = torch.from_numpy(np.array(self.images[block.split][block.first : block.last]))
         if self.wanted.views(block.split) <= 2:
             return images.flip(3) if block.view else images
-        seed = np.random.SeedSequence([SEED, block.view, block.first]).generate_state(1, np.uint64)[0] >> 1
+        seed = np.random.SeedSequence([BACKBONE_SEED, block.view, block.first]).generate_state(1, np.uint64)[0] >> 1
         with self.drawing, torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(seed))
             return self.crop(images, torch.arange(len(images)))
@@ -144,17 +153,20 @@ def plan_blocks(request: CacheRequest) -> Iterator[Block]:
     for split in reversed(SPLITS):
         num = request.prepared.size(split)
         for view in range(request.views(split)):
-            for first in range(0, num, BLOCK):
-                yield Block(split, view, first, min(first + BLOCK, num))
+            for first in range(0, num, IMAGES_PER_BLOCK):
+                yield Block(split, view, first, min(first + IMAGES_PER_BLOCK, num))
 
 
 def _extract(request: CacheRequest, weights: Path | None, device: str, partial: Path, on_rows: OnRows) -> None:
     """Fill a folder with a complete cache, or go on where a killed attempt left it."""
-    prepared, start = request.prepared, time.monotonic()
-    channels, total = cached_backbone(request.model).num_channels, request.num_rows()
+    prepared = request.prepared
+    start = time.monotonic()
+    channels = cached_backbone(request.model).num_channels
+    total = request.num_rows()
     needed = total * channels * np.dtype(np.float32).itemsize
     needed -= sum(path.stat().st_blocks * 512 for path in partial.glob("*-rows.npy"))
-    if (free := shutil.disk_usage(partial).free) < needed:
+    free = shutil.disk_usage(partial).free
+    if free < needed:
         mib = 1 << 20
         raise UserError(f"features need {needed / mib:.1f} MiB in {partial.parent}, {free / mib:.1f} MiB are free")
     extractor = Extractor(request, frozen_backbone(request.model, weights), torch.device(device))
@@ -186,12 +198,12 @@ def _extract(request: CacheRequest, weights: Path | None, device: str, partial: 
             _flush(files)
         except BaseException as error:
             if isinstance(error, UserError):  # trying again would not help
-                remove_made(partial, MADE, keep=True)
+                remove_made(partial, CACHE_FILE, keep=True)
                 raise
             with suppress(OSError):
                 _flush(files)  # also the features of an interrupted attempt
             if is_out_of_memory(error):
-                images = f"{BLOCK} images of {'x'.join(map(str, _image_size(request)))} at a time"
+                images = f"{IMAGES_PER_BLOCK} images of {'x'.join(map(str, _image_size(request)))} at a time"
                 raise UserError(
                     f"{request.model.backbone} needs more memory than there is for {images}; set a smaller "
                     "model.input_size, or let fewer processes use the memory; extracted features are kept"
@@ -224,7 +236,7 @@ def blocks_at_once(device: str, size: tuple[int, int]) -> int:
     """Return how many blocks of images of `size` (H, W) are computed at once on this machine."""
     if device != "cpu":  # one is read, cropped and copied while the device computes another
         return 2
-    return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * AREA // (size[0] * size[1])))
+    return max(1, min(num_cores(), MOST_AT_ONCE, MOST_AT_ONCE * BLOCK_AREA // (size[0] * size[1])))
 
 
 def _image_size(request: CacheRequest) -> tuple[int, int]:

@@ -12,7 +12,8 @@ from hierbench.api.method import PostHoc, check_shape
 from hierbench.data.feature_split import open_split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.metrics import CHUNK, Tally
+from hierbench.metrics import Tally
+from hierbench.metrics.sums import EXAMPLES_PER_CHUNK
 from hierbench.runs.job import Job
 from hierbench.runs.record import Record
 from hierbench.runs.store import Run
@@ -35,10 +36,12 @@ def rescore(job: Job, prepared: Prepared, bases: Sequence[Record], run: Run, dev
             checkpoint where its scores on the validation split are needed.
     """
     scores, targets = _predictions(bases)
-    method, hierarchy = job.method.cls, prepared.hierarchy(job.spec.dataset.distance)
+    method = job.method.cls
+    hierarchy = prepared.hierarchy(job.spec.dataset.distance)
     assert issubclass(method, PostHoc)
     place = torch.device("cpu" if device == "mps" else device)
-    tally, rescored = Tally(hierarchy), torch.empty(0)  # counted on the device; the scores go to the file
+    tally = Tally(hierarchy)  # counts on the device
+    rescored = torch.empty(0)  # the scores, which go to the file
     posthoc = method(hierarchy, job.params)
     if method.needs_validation:
         _fit(posthoc, job, prepared, bases, place)
@@ -74,8 +77,8 @@ def rescored_chunks(
     or of each base, and the targets [N] may be anywhere; one chunk of them is on the device at a time.
     """
     each = [scores] if isinstance(scores, Tensor) else scores
-    for start in range(0, len(targets), CHUNK):
-        rows = slice(start, start + CHUNK)
+    for start in range(0, len(targets), EXAMPLES_PER_CHUNK):
+        rows = slice(start, start + EXAMPLES_PER_CHUNK)
         with torch.inference_mode():
             chunk = posthoc.rescore(*(of_base[rows].to(device).double().softmax(dim=1) for of_base in each))
         check_shape(chunk, tuple(each[0][rows].shape), f"method {posthoc.name}: the result of rescore")
@@ -84,7 +87,8 @@ def rescored_chunks(
 
 def _fit(posthoc: PostHoc, job: Job, prepared: Prepared, bases: Sequence[Record], device: torch.device) -> None:
     """Fit a post-hoc method to the bases' probabilities on the validation split; its random numbers are the job's."""
-    every, targets = list[Tensor](), torch.empty(0)
+    every = list[Tensor]()
+    targets = torch.empty(0)
     for method, base in zip(job.bases, bases, strict=True):
         base_job = Job(base.job, method)
         scores, targets = validation_scores(base_job, prepared, base, posthoc.hierarchy, device)

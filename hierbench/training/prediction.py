@@ -33,7 +33,8 @@ def predict(
         UserError: the result of `Method.level_scores` does not fit the tree, or is NaN.
     """
     model.eval()
-    method, parts = model.method, list[Tensor]()
+    method = model.method
+    parts = list[Tensor]()
     nodes: list[Tensor | None] = []
     with torch.inference_mode():
         for images, _ in split.eval_batches():
@@ -48,7 +49,8 @@ def predict(
             some = level_predictions(method, method(torch.zeros(2, method.num_features, device=split.device)))
             nodes.append(None if some is None else some[:0])
     no_scores = torch.empty(0, method.hierarchy.num_classes, device=split.device)  # a rank may have no images
-    every, targets = torch.cat([no_scores, *parts]), split.labels[split.evaluated.to(split.device)]
+    every = torch.cat([no_scores, *parts])
+    targets = split.labels[split.evaluated.to(split.device)]
     level_parts = [part for part in nodes if part is not None]
     first = _of_all_ranks(split, torch.cat(level_parts)) if level_parts else None
     return _of_all_ranks(split, every), targets, first

@@ -72,7 +72,8 @@ def processor() -> str:
 
     Cloud providers give several generations one name, so family, model and stepping follow it.
     """
-    if not (cpuinfo := Path("/proc/cpuinfo")).is_file():
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.is_file():
         return platform.processor()
     first = cpuinfo.read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
     fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in first.split("\n"))}

@@ -24,7 +24,8 @@ FIRST_NUMBER = re.compile(r"\D*\d+(\.\d+)*(?=\.)")
 
 def new_classifier(job: Job, hierarchy: Hierarchy, weights: Path | None = None) -> Classifier:
     """Return a job's model, initialised from the global random generator; see `build_classifier`."""
-    method, spec = job.method.cls, job.spec
+    method = job.method.cls
+    spec = job.spec
     assert issubclass(method, Method)
     return build_classifier(method, hierarchy, spec.type, spec.model, job.params, weights)
 
@@ -106,7 +107,10 @@ class Step:
         optimizer: torch.optim.Optimizer,
         backward: Callable[[Tensor], object] = Tensor.backward,
     ) -> None:
-        self.method, self.forward, self.optimizer, self.backward = method, forward, optimizer, backward
+        self.method = method
+        self.forward = forward
+        self.optimizer = optimizer
+        self.backward = backward
         self.names: list[str] = []
 
     def __call__(self, parts: Iterable[tuple[Tensor, Tensor]], batch_size: int) -> Tensor:

@@ -88,11 +88,13 @@ def train(
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
     train_split, val_split = (_split(fabric, prepared, name, job) for name in ("train", "val"))
-    labels, pace = train_split.labels.cpu(), Pace()
+    labels = train_split.labels.cpu()
+    pace = Pace()
     rows = rows_of_every(labels, spec.train.every)
     batch_size = min(spec.train.batch_size, len(rows))
     num_micro = count_micro_batches(batch_size, spec.train.micro_batch, num_ranks)
-    steps, epochs = len(rows) // batch_size, spec.train.epochs
+    steps = len(rows) // batch_size
+    epochs = spec.train.epochs
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     is_unfinished = len(progress["history"]) < epochs and not spec.model.frozen
@@ -121,7 +123,8 @@ def train(
 
         metrics = validate(fabric, model, val_split, hierarchy, epoch)
         history.append(history_row(epoch + 1, current, mean_terms, metrics))
-        if (merit := model.method.merit(metrics)) > progress["best_top1"]:  # strictly: the first of equals wins
+        merit = model.method.merit(metrics)
+        if merit > progress["best_top1"]:  # strictly: the first of equals wins
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
             progress |= {"best_top1": merit, "best_epoch": epoch + 1, "best": best}
         if fabric.is_global_zero:
@@ -152,7 +155,8 @@ def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str
 def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Load the last complete epoch into model and optimizer; return the progress, which may be empty."""
     progress = load_checkpoint(run.folder / "checkpoint.pt") or no_progress(torch.get_num_threads())
-    if (last := progress.pop("last", None)) is not None:  # absent at the start, and once all epochs are done
+    last = progress.pop("last", None)
+    if last is not None:  # absent at the start, and once all epochs are done
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
     return progress
@@ -217,7 +221,8 @@ def _finish(
     fabric: Fabric, model: Classifier, job: Job, prepared: Prepared, run: Run, progress: dict[str, Any]
 ) -> None:
     """Write the result of the best epoch, then its environment."""
-    best_row, title = progress["history"][progress["best_epoch"] - 1], job.method.cls.title
+    best_row = progress["history"][progress["best_epoch"] - 1]
+    title = job.method.cls.title
     cost: dict[str, float] = {"parameters": sum(parameter.numel() for parameter in model.parameters())}
     if job.spec.split == "val":  # tuning: the test set stays out of sight
         if fabric.is_global_zero:

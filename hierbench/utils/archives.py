@@ -15,10 +15,10 @@ from hierbench.utils.files import open_regular
 
 # Exceptions of a damaged tar or zip file besides OSError; RuntimeError: encrypted, or nested too deeply.
 _LIBRARIES = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, struct.error)
-DAMAGED = (*_LIBRARIES, EOFError, ValueError, RuntimeError, OverflowError, IndexError)
+ARCHIVE_ERRORS = (*_LIBRARIES, EOFError, ValueError, RuntimeError, OverflowError, IndexError)
 LARGEST_HEADER = 1 << 12  # bytes of a long name or of a member's extended attributes
-KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others expand without bound before they can be stopped
-METADATA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
+ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others expand without bound before they can be stopped
+TAR_METADATA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, b"X")
 
 
 class Digested(io.RawIOBase):
@@ -65,7 +65,7 @@ class _Header(tarfile.TarInfo):
         """Refuse headers that would take unbounded memory or time, before tarfile acts on them."""
         if self.size < 0 or self.type == tarfile.GNUTYPE_SPARSE:
             raise tarfile.ReadError("a member is sparse or has a negative size")
-        if self.type in METADATA and self.size > LARGEST_HEADER:
+        if self.type in TAR_METADATA and self.size > LARGEST_HEADER:
             raise tarfile.ReadError(f"a header has more than {LARGEST_HEADER} bytes")
         return super()._proc_member(tarfile_)  # type: ignore[misc, no-any-return]
 
@@ -84,7 +84,7 @@ def tar_members(file: Any) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """Yield the archive and its members one by one, in constant memory, to the end of a stream, gzipped or not.
 
     Raises:
-        DAMAGED: it is not a whole tar archive.
+        ARCHIVE_ERRORS: it is not a whole tar archive.
     """
     stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header) as tar:
@@ -99,7 +99,7 @@ def tar_names(path: Path) -> Iterator[str]:
     """Yield the names of the files in a tar archive and in archives directly within it, without reading them.
 
     Raises:
-        DAMAGED: it is not a whole tar archive.
+        ARCHIVE_ERRORS: it is not a whole tar archive.
         OSError: it cannot be read.
     """
     with open_regular(path, follow=True) as file, tarfile.open(fileobj=file, mode="r:", tarinfo=_Header) as tar:
@@ -117,10 +117,10 @@ def zip_member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
     Raises:
         KeyError: it is missing.
-        DAMAGED: it cannot be read, or has more than `limit` bytes.
+        ARCHIVE_ERRORS: it cannot be read, or has more than `limit` bytes.
     """
     member = archive.getinfo(name)
-    if member.file_size > limit or member.compress_type not in KINDS:
+    if member.file_size > limit or member.compress_type not in ZIP_METHODS:
         raise zipfile.BadZipFile(f"{name[:80]} has more than {limit:,} bytes, or an odd compression")
     with archive.open(member) as file:
         content = file.read(limit + 1)

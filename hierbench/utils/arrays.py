@@ -17,7 +17,7 @@ from hierbench.utils.files import open_regular
 
 NUMBERS = "biuf"  # kinds of dtype
 TEXT = "US"
-LARGEST = 1 << 32  # bytes of a compressed array
+MAX_ARRAY_BYTES = 1 << 32  # bytes of a compressed array
 
 
 def load_array(path: Path) -> NDArray[Any]:
@@ -75,7 +75,7 @@ def load_arrays(path: Path, *names: str) -> list[Any]:
     return [arrays.get(name.removesuffix("?")) for name in names]
 
 
-def read_arrays(path: Path, *, follow: bool = True, largest: int = LARGEST) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, *, follow: bool = True, largest: int = MAX_ARRAY_BYTES) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz by name, of numbers or text.
 
     Args:

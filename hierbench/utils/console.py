@@ -56,7 +56,9 @@ class Meter:
     """
 
     def __init__(self, title: str, total: float) -> None:
-        self.what, self.total, self.done = title, total, 0.0
+        self.what = title
+        self.total = total
+        self.done = 0.0
         self.started = self.reported = time.monotonic()
         self.first: tuple[float, float] | None = None  # time and amount of the first work: starting up is not pace
         self.parts: dict[str, tuple[TaskID, float]] = {}

@@ -13,9 +13,9 @@ from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import file_digest, read_bytes, refuse_links, write_atomically
 
-TIMEOUT = 60.0  # seconds without an answer
+ANSWER_SECONDS = 60.0  # seconds without an answer
 SAY_EVERY = 10.0  # seconds between two lines of progress
-BLOCK = 1 << 20  # bytes
+DOWNLOAD_BLOCK = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
     Raises:
         UserError: the download failed or is not the published file; nothing of it is kept.
     """
-    if (existing := remote.there(folder)) is not None:
+    existing = remote.there(folder)
+    if existing is not None:
         return existing
     path = refuse_links(folder.parent, folder.name) / remote.name
     if remote.sha256:
@@ -95,10 +96,11 @@ def obtain(remote: Remote, folder: Path, way_out: str, check: Callable[[Path], o
 
 def _blocks(remote: Remote) -> Iterator[bytes]:
     """Yield the bytes that a server sends; a UserError if these are too many, or fewer than announced."""
-    done, reported = 0, time.monotonic()
-    with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as answer:
+    done = 0
+    reported = time.monotonic()
+    with urllib.request.urlopen(remote.url, timeout=ANSWER_SECONDS) as answer:
         total = int(answer.headers.get("Content-Length") or 0)
-        while block := answer.read(BLOCK):
+        while block := answer.read(DOWNLOAD_BLOCK):
             done += len(block)
             if done > remote.largest:
                 raise UserError(f"it has more than {remote.largest >> 20} MiB")

@@ -24,7 +24,7 @@ from hierbench.utils.processes import process_is_gone, this_machine
 LARGEST_TEXT = 1 << 26  # bytes; records, lists and trees have a few MB
 SQLITE = "sqlite:///"  # the beginning of a file's URI
 JOURNALS = ("-journal", "-wal", "-shm")  # files that SQLite writes next to a database
-DEEPEST = 32  # JSON values within values; recipes and records have six
+MAX_JSON_DEPTH = 32  # JSON values within values; recipes and records have six
 
 
 def temporary_beside(path: Path) -> Path:
@@ -221,8 +221,8 @@ def parse_json(text: str) -> Any:
         content = json.loads(
             text, parse_float=_finite, parse_int=_int64, parse_constant=_finite, object_pairs_hook=unique_keys
         )
-        if text.count("{") + text.count("[") >= DEEPEST:
-            _check_depth(content, DEEPEST)
+        if text.count("{") + text.count("[") >= MAX_JSON_DEPTH:
+            _check_depth(content, MAX_JSON_DEPTH)
         if "\\ud" in text or "\\uD" in text:
             content = json.loads(json.dumps(content, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:
@@ -267,7 +267,7 @@ def _int64(text: str) -> int:
 
 def _check_depth(content: Any, depth: int) -> None:
     if depth == 0:
-        raise ValueError(f"it is nested more than {DEEPEST} deep")
+        raise ValueError(f"it is nested more than {MAX_JSON_DEPTH} deep")
     if isinstance(content, dict | list):
         for value in content.values() if isinstance(content, dict) else content:
             _check_depth(value, depth - 1)

@@ -1,7 +1,7 @@
 """A lock on a folder, for the processes of one machine or of several that share a file system.
 
 It is a lease of `filelock`: the owner touches the file `.<name>` every `BEAT` seconds. A dead owner on this machine is
-replaced at once, any other when its file has not changed for `LIMIT` seconds of the waiter's clock; times of machines
+replaced at once, any other when its file has not changed for `LEASE_SECONDS` of the waiter's clock; times of machines
 are never compared. An owner that was stopped for longer finds out by `check`, to be called before each write.
 """
 
@@ -20,7 +20,7 @@ from hierbench.utils.processes import process_is_gone
 
 BEAT = 2.0  # seconds between two heartbeats
 GRACE = 1.0  # seconds for filelock to replace a dead owner by itself
-LIMIT = 30.0  # seconds without one, after which an owner counts as dead
+LEASE_SECONDS = 30.0  # seconds without one, after which an owner counts as dead
 
 
 class LostError(RuntimeError):
@@ -35,7 +35,9 @@ class Lock:
         self._watch()
 
     def _watch(self) -> None:
-        self._lease = SoftFileLease(self.path, lease_duration=LIMIT, heartbeat_interval=BEAT, thread_local=False)
+        self._lease = SoftFileLease(
+            self.path, lease_duration=LEASE_SECONDS, heartbeat_interval=BEAT, thread_local=False
+        )
         self._seen: tuple[int, int] | None = None  # inode and change time of the file, which is unchanged since:
         self._since = self._looked = time.monotonic()
 
@@ -45,7 +47,9 @@ class Lock:
         Raises:
             OSError: the folder cannot be written.
         """
-        if time.monotonic() - self._looked > LIMIT / 2:  # this process was stopped itself, perhaps with the owner
+        if (
+            time.monotonic() - self._looked > LEASE_SECONDS / 2
+        ):  # this process was stopped itself, perhaps with the owner
             self._watch()
         self._looked = time.monotonic()
         try:
@@ -100,10 +104,11 @@ class Lock:
         with suppress(OSError):
             stat = self.path.lstat()
             if self._seen != (stat.st_ino, stat.st_ctime_ns):
-                self._seen, self._since = (stat.st_ino, stat.st_ctime_ns), self._looked
+                self._seen = (stat.st_ino, stat.st_ctime_ns)
+                self._since = self._looked
             owner = self._lease.owner
             dead = owner is not None and process_is_gone(str(owner.pid)) and owner.hostname == _machine()
-            if self._looked - self._since <= (GRACE if dead else LIMIT):
+            if self._looked - self._since <= (GRACE if dead else LEASE_SECONDS):
                 return
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import unknown_name
 
-FORMATS = tuple(
+TABLE_FORMATS = tuple(
     sorted(
         file.name.removesuffix(".py")
         for file in files(__name__).iterdir()
@@ -17,12 +17,12 @@ FORMATS = tuple(
 if TYPE_CHECKING:
     Format = str
 else:
-    Format = Literal[FORMATS]
+    Format = Literal[TABLE_FORMATS]
 
 
 def render(table: Table, format: str = "markdown") -> str:
-    """Return a table as text in one of FORMATS; a UserError for another."""
-    if format not in FORMATS:
-        raise unknown_name("format", format, FORMATS)
+    """Return a table as text in one of TABLE_FORMATS; a UserError for another."""
+    if format not in TABLE_FORMATS:
+        raise unknown_name("format", format, TABLE_FORMATS)
     text: str = import_module(f"{__name__}.{format}").render(table)
     return text

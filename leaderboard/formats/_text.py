@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hierbench.leaderboard.table import ARROWS, Cell, Flag, Interval, Table, Text
+from hierbench.leaderboard.table import COMPARISON_ARROWS, Cell, Flag, Interval, Table, Text
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Style:
             if isinstance(cell, Interval):
                 text = self.strong.format(text) if cell.strong else text
                 text = self.underlined.format(text) if cell.underlined else text
-                text += self.arrow.format(ARROWS[cell.versus]) if cell.versus else ""
+                text += self.arrow.format(COMPARISON_ARROWS[cell.versus]) if cell.versus else ""
         return f"{text} ({self.escaped(cell.small)})" if cell.small else text
 
     def lines(self, table: Table) -> list[list[str]]:
@@ -39,7 +39,7 @@ class Style:
 
 def legend_lines(table: Table, star: str, bold: str, underline: str) -> list[str]:
     """Return the line that explains the marks, which each format prints in its own way."""
-    arrows = f"{ARROWS['better']} better, {ARROWS['worse']} "
+    arrows = f"{COMPARISON_ARROWS['better']} better, {COMPARISON_ARROWS['worse']} "
     marks = (
         (star, table.star),
         (bold, table.bold),

@@ -11,7 +11,8 @@ FORMULA = ("=", "+", "-", "@")  # beginnings of a cell that a spreadsheet comput
 
 def render(table: Table) -> str:
     """Return the records with their keys as header, numbers at full precision, nothing for None."""
-    records, text = table.as_records(), io.StringIO()
+    records = table.as_records()
+    text = io.StringIO()
     names = list(dict.fromkeys(name for record in records for name in record))
     names = names or [*table.keys] or [column.rstrip(" ↑↓") for column in table.columns]
     writer = csv.DictWriter(text, names, lineterminator="\n")

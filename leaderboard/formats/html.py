@@ -7,7 +7,7 @@ from importlib import resources
 
 from markupsafe import Markup
 
-from hierbench.leaderboard.table import ARROWS, Cell, Flag, Interval, Line, Number, Table, Text
+from hierbench.leaderboard.table import COMPARISON_ARROWS, Cell, Flag, Interval, Line, Number, Table, Text
 from hierbench.utils.text import one_line
 
 
@@ -46,7 +46,11 @@ def fragment(table: Table, name: str = "Table") -> str:
     star = f'<span class="star">★</span> {_safe(table.star)}. ' if table.star else ""
     bold = f"<b>Bold</b>: {_safe(table.bold)}. " if table.bold else ""
     bold += f"<u>Underlined</u>: {_safe(table.underline)}. " if table.underline else ""
-    arrows = f"{ARROWS['better']} better, {ARROWS['worse']} {_safe(table.arrows)}. " if table.arrows else ""
+    arrows = (
+        f"{COMPARISON_ARROWS['better']} better, {COMPARISON_ARROWS['worse']} {_safe(table.arrows)}. "
+        if table.arrows
+        else ""
+    )
     width = any(isinstance(cell, Interval) and cell.ci95 is not None for line in table.rows for cell in line.cells)
     marks = star + bold + arrows + ("±: half the width of the 95% interval." if width else "")
     parts = [*([marks] if marks else []), *map(_safe, table.notes)]
@@ -94,7 +98,8 @@ def _html_cell(cell: Cell, heads_row: bool) -> str:
     width = "" if cell.ci95 is None and cell.bounds is None else f" <small>{cell.spread('±&#8239;')}</small>"
     arrow = ""
     if cell.versus:
-        arrow = f' <small class="{cell.versus}">{ARROWS[cell.versus]}<span class="unseen"> {cell.versus}</span></small>'
+        sign = f'{COMPARISON_ARROWS[cell.versus]}<span class="unseen"> {cell.versus}</span>'
+        arrow = f' <small class="{cell.versus}">{sign}</small>'
     return f'<td class="n">{shown.replace("-", "−")}{width}{arrow}{small}</td>'
 
 

@@ -9,8 +9,8 @@ from hierbench.leaderboard.formats._text import Style, legend_lines
 from hierbench.leaderboard.table import Cell, Flag, Interval, Line, Table
 from hierbench.utils.text import one_line
 
-MARKS = {"▲": r"$\bigtriangleup$", "▼": r"$\bigtriangledown$"}  # of TeX itself, filled ones need a package
-ARROWS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", **MARKS}
+LATEX_MARKS = {"▲": r"$\bigtriangleup$", "▼": r"$\bigtriangledown$"}  # of TeX itself, filled ones need a package
+LATEX_ARROWS = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", **LATEX_MARKS}
 FLAGS = {"yes": r"\cellcolor{green!15} \cmark", "no": r"\cellcolor{red!15} \xmark"}
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -53,8 +53,9 @@ def _tex_cell(cell: Cell, line: Line, style: Style) -> str:
     """Return a cell, shaded where its row has a star, darker where it is bold; grey in a row that is not ranked."""
     if isinstance(cell, Flag) and cell.kind in FLAGS:
         return FLAGS[cell.kind]
-    text, strong = style.shown(cell), isinstance(cell, Interval) and cell.strong
-    for arrow, command in MARKS.items():
+    text = style.shown(cell)
+    strong = isinstance(cell, Interval) and cell.strong
+    for arrow, command in LATEX_MARKS.items():
         text = text.replace(arrow, command)
     if strong and not line.starred:
         text = rf"\textbf{{{text}}}"
@@ -87,7 +88,7 @@ def latex_escaped(text: str) -> str:
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
-        **ARROWS,
+        **LATEX_ARROWS,
         **dict.fromkeys(NOT_IN_TEX, "?"),
         **SPECIAL,
     }

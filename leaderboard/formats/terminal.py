@@ -6,13 +6,13 @@ from hierbench.leaderboard.formats._text import Style, legend_lines, tabulate_ta
 from hierbench.leaderboard.table import Interval, Table
 from hierbench.utils.text import one_line
 
-PLAIN = Style(one_line)
+PLAIN_STYLE = Style(one_line)
 WIDE = 100  # columns of a terminal from which on there are two blanks between those of a table
 
 
 def render(table: Table) -> str:
     """Return columns under a line; a column without a heading gets no line."""
-    return tabulate_table(table, PLAIN, "simple" if table.notes else "plain", "* ", "", "")
+    return tabulate_table(table, PLAIN_STYLE, "simple" if table.notes else "plain", "* ", "", "")
 
 
 def show(table: Table) -> None:
@@ -24,7 +24,8 @@ def show(table: Table) -> None:
 
     console = Console(highlight=False)
     grid = Grid(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, console.width > WIDE, 0, 0))
-    lines, texts = PLAIN.lines(table), table.numeric.count(False)
+    lines = PLAIN_STYLE.lines(table)
+    texts = table.numeric.count(False)
     numbers = sum(
         max((len(cells[place]) for cells in lines), default=0) for place, number in enumerate(table.numeric) if number
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from hierbench.leaderboard.board_data import PUBLISHED, BoardData
-from hierbench.leaderboard.columns import COSTS, PAPER, PAPER_BY_NAME, Column
+from hierbench.leaderboard.columns import COSTS, PAPER_BY_NAME, PAPER_COLUMNS, Column
 from hierbench.leaderboard.statistics import Cell as Value
 from hierbench.leaderboard.statistics import CitedRow, Row
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
@@ -12,7 +12,7 @@ from hierbench.utils.text import listed, one_line
 
 Versus = Literal["", "better", "worse"]
 Arrows = dict[tuple[int, str], Versus]  # of (`id` of a row, metric)
-HEADINGS = {column.name: column.heading for column in PAPER}
+HEADINGS = {column.name: column.heading for column in PAPER_COLUMNS}
 PRINTED_DIGITS = 4  # of the half-widths in the paper's tables
 STAR = "competitive: mistake severity at most 0.05 above the smallest"
 SEED_KEYS = ["type", "method", "title", "metric", "seed", "value"]  # of a line per run and metric
@@ -29,9 +29,11 @@ CITED = (
 
 def board_table(board: BoardData) -> Table:
     """Return a leaderboard: a line per row, with how many runs are behind it."""
-    columns, sources = board.shown, cited_sources(board)
+    columns = board.shown
+    sources = cited_sources(board)
     tuned = len({row.tuned for row in board.rows if row.tuned}) > 1 or any(row.tuning for row in board.rows)
-    arrows, lines = make_arrows(board), []
+    arrows = make_arrows(board)
+    lines = []
     for row in board.rows:
         versus = [arrows.get((id(row), column.name), "") for column in columns]
         cells: list[Cell] = [
@@ -95,7 +97,8 @@ def make_notes(board: BoardData) -> list[str]:
     ]
     if ends:
         notes.append(f"Tuned to an end of the searched range: {'; '.join(ends)}.")
-    if units := describe_units(board):
+    units = describe_units(board)
+    if units:
         notes.append(units)
     if board.remark:
         notes.append(f"Settings: {board.remark}.")
@@ -193,7 +196,7 @@ def as_json(board: BoardData) -> dict[str, Any]:
     content["rows"] = [*map(_as_json, board.rows), *map(_cited_as_json, board.cited)]
     if board.seeds:
         content["seeds"] = list(board.seeds)
-    if board.columns != PAPER:
+    if board.columns != PAPER_COLUMNS:
         content["columns"] = [column.name for column in board.columns]
     return content
 
@@ -202,7 +205,8 @@ def _as_json(row: Row) -> dict[str, Any]:
     """Return a row as JSON types; keys beyond those of the contract only where they have a value."""
     content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
     del content["tuned"]  # which follows from the recipe
-    if state := content.pop("state"):
+    state = content.pop("state")
+    if state:
         content["verdict"] = state
     return content | {"metrics": _metrics_as_json(row)}
 

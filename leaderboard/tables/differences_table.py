@@ -13,7 +13,7 @@ from hierbench.leaderboard.table import Interval, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import lacking
 from hierbench.utils.text import one_line
 
-FEW = 3  # comparisons with a list of differing settings: for all rows of a table it would fill pages
+MAX_LISTED_COMPARISONS = 3  # comparisons with a list of differing settings: for all rows of a table it would fill pages
 EFFECT = "d: mean over standard deviation, of the differences by seed or pooled over both rows."
 
 
@@ -47,7 +47,7 @@ def differences_table(board: BoardData, comparisons: Sequence[RowComparison]) ->
             f"{pair.row.title} {pair.row.type} differs from {reference_title(pair.row, pair.reference)} in: "
             + ", ".join(map(str, pair.changes))
             for pair in comparisons
-            if pair.changes and len(comparisons) <= FEW
+            if pair.changes and len(comparisons) <= MAX_LISTED_COMPARISONS
         ],
         merged=1,
         bold=f"p below 0.05 after {correction(all_differences)}",

@@ -19,7 +19,8 @@ def power_table(plans: Sequence[SeedPlan], power: float, level: float, **descrip
         level: likewise.
         description: dataset, protocol and metric of the rows; empty if the whole effect was assumed.
     """
-    named, ranged = bool(description), any(plan.between for plan in plans)
+    named = bool(description)
+    ranged = any(plan.between for plan in plans)
     records = list(map(_plan_record, plans))
     notes = [
         f"Seeds: of each row, for a power of {100 * power:g}% in a two-sided t-test at level "
@@ -73,7 +74,8 @@ def _seeds(seeds: int | None) -> str:
 
 def _plan_record(plan: SeedPlan) -> dict[str, Any]:
     """Return a plan for JSON; numbers of seeds above 1,000 are None, and assumed parts are left out."""
-    effect, record = plan.effect, dict[str, Any]()
+    effect = plan.effect
+    record = dict[str, Any]()
     if plan.row is not None and plan.reference is not None:
         record = {"type": plan.row.type, "method": plan.row.method}
         record["reference"] = f"{plan.reference.method}:{plan.reference.type}"

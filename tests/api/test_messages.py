@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hierbench import Method
-from hierbench.api.contract_setup import TREE
+from hierbench.api.contract_setup import CONTRACT_TREE
 from hierbench.api.method import trainable_groups
 from hierbench.api.registry import BrokenMethodError, find_method
 from hierbench.training.prediction import level_predictions
@@ -83,7 +83,7 @@ def exception(first):
 
 def groups(function):
     cls = type("Odd", (Odd,), {"groups": staticmethod(function)})
-    return lambda _: trainable_groups(cls(TREE, 4))
+    return lambda _: trainable_groups(cls(CONTRACT_TREE, 4))
 
 
 def suggested(folder):
@@ -91,7 +91,7 @@ def suggested(folder):
     find_method("focal_tree")
 
 
-SCORES = [torch.zeros(2, size) for size in TREE.level_sizes]
+SCORES = [torch.zeros(2, size) for size in CONTRACT_TREE.level_sizes]
 NANS = [scores * torch.nan for scores in SCORES]
 LEVELS = "level_scores must return a list"
 CALLS = [
@@ -106,13 +106,13 @@ CALLS = [
     *((UserError, ["^method odd: ", message], groups(function)) for function, message in GROUPS),
     (UserError, ["unknown method 'focal_tree'", "did you mean './focal_tree.py'?"], suggested),
     *(
-        (UserError, LEVELS, lambda _, s=scores: level_predictions(Odd(TREE, 4), s))
+        (UserError, LEVELS, lambda _, s=scores: level_predictions(Odd(CONTRACT_TREE, 4), s))
         for scores in (SCORES[:-1], SCORES[::-1], [], torch.zeros(2, 3), [*SCORES[:-1], SCORES[-1][:1]])
     ),
     (
         UserError,
         "^method odd: level_scores: ",
-        lambda _: level_predictions(Odd(TREE, 4), NANS),
+        lambda _: level_predictions(Odd(CONTRACT_TREE, 4), NANS),
     ),
 ]
 

@@ -8,7 +8,7 @@ import torch
 
 from hierbench import Method, PostHoc
 from hierbench.api.contract import check_method
-from hierbench.api.contract_setup import TREE
+from hierbench.api.contract_setup import CONTRACT_TREE
 from hierbench.api.method import trainable_groups
 from hierbench.api.registry import find_method
 from hierbench.config.spec import Spec
@@ -83,7 +83,7 @@ def test_an_own_group_has_its_rate_or_the_classifiers(shapes, told_method):
     assert own_rate.spec.content()["train"]["lr"]["scale"] == 0.5
     assert Spec.model_validate(own_rate.spec.content()) == own_rate.spec
     for job, expected in ((own_rate, 0.5), (shared, 0.15)):
-        model = build_classifier(told_method.cls, TREE, "type-I", job.spec.model)
+        model = build_classifier(told_method.cls, CONTRACT_TREE, "type-I", job.spec.model)
         optimizer = make_optimizer(model, job.spec.train)
         assert {group["name"]: group["lr"] for group in optimizer.param_groups}["scale"] == expected
         rates = set_rates(optimizer, job.spec.train, 1)
@@ -109,7 +109,7 @@ class Grouped(Method):
 
 def test_unnamed_parameters_belong_to_the_classifier(monkeypatch):
     monkeypatch.setattr(Grouped, "make_groups", staticmethod(lambda m: {"a": iter([m.two, m.fixed])}))
-    method = Grouped(TREE, 4)
+    method = Grouped(CONTRACT_TREE, 4)
     groups = trainable_groups(method)
     assert list(groups) == ["classifier", "a"]
     assert groups["classifier"][0] is method.one and len(groups["classifier"]) == 1
@@ -124,10 +124,13 @@ class Levels(Method):
 
 
 def test_level_predictions_take_the_lower_of_equals():
-    method = Levels(TREE, 4)
-    scores = [torch.zeros(2, size) for size in TREE.level_sizes]
+    method = Levels(CONTRACT_TREE, 4)
+    scores = [torch.zeros(2, size) for size in CONTRACT_TREE.level_sizes]
     scores[-1][1, 4] = scores[-1][1, 2] = 1.0
-    assert level_predictions(method, scores).tolist() == [[0] * TREE.num_levels, [0] * (TREE.num_levels - 1) + [2]]
+    assert level_predictions(method, scores).tolist() == [
+        [0] * CONTRACT_TREE.num_levels,
+        [0] * (CONTRACT_TREE.num_levels - 1) + [2],
+    ]
     assert level_predictions(method, None) is None
 
 

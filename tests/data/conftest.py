@@ -28,19 +28,19 @@ def make_inat(tmp_path, files, miniatures, monkeypatch):
     def make(classes, per_split):
         offline = tmp_path / "offline"
         offline.mkdir()
-        tree = offline / inat19.TREE.name
-        edges = [line.split() for line in (files / inat19.TREE.name).read_text().splitlines()]
+        tree = offline / inat19.INAT19_TREE.name
+        edges = [line.split() for line in (files / inat19.INAT19_TREE.name).read_text().splitlines()]
         above, kept = {child: parent for parent, child in edges}, set(classes)
         for name in classes:
             while name in above:
                 kept.add(name := above[name])
         tree.write_text("".join(f"{parent} {child}\n" for parent, child in edges if child in kept))
         sha256 = hashlib.sha256(tree.read_bytes()).hexdigest()
-        monkeypatch.setattr(inat19, "TREE", replace(inat19.TREE, sha256=sha256))
-        lists = offline / inat19.SPLITS.name
+        monkeypatch.setattr(inat19, "INAT19_TREE", replace(inat19.INAT19_TREE, sha256=sha256))
+        lists = offline / inat19.INAT19_SPLITS.name
         class_of = miniatures.inat19_lists(lists, classes, per_split)
         blob = subprocess.run(["git", "hash-object", lists], capture_output=True, text=True, check=True).stdout.strip()
-        monkeypatch.setattr(inat19, "SPLITS", replace(inat19.SPLITS, blob=blob))
+        monkeypatch.setattr(inat19, "INAT19_SPLITS", replace(inat19.INAT19_SPLITS, blob=blob))
         monkeypatch.setattr(split_lists, "IMAGE_SIZE", (16, 16))
         return offline, class_of
 

@@ -29,7 +29,7 @@ def test_corrupt_images_are_all_named_at_the_end_of_the_scan(tmp_path, inat, min
 
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of, change=change)
     with monkeypatch.context() as patch, pytest.raises(UserError, match=r"100 images cannot be .* has more than"):
-        patch.setattr(image_finder, "LARGEST", 1)
+        patch.setattr(image_finder, "MAX_IMAGE_BYTES", 1)
         prepare("inat19", tmp_path / "large", archive, offline=offline)
     with pytest.raises(UserError, match="3 images cannot be read") as error:
         prepare("inat19", tmp_path / "data", archive, offline=offline)
@@ -236,9 +236,10 @@ from hierbench.data import writer
 from hierbench.data.datasets import inat19, split_lists
 from hierbench.data.prepare import prepare
 sha256, blob, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-inat19.TREE, inat19.SPLITS = replace(inat19.TREE, sha256=sha256), replace(inat19.SPLITS, blob=blob)
+inat19.INAT19_TREE = replace(inat19.INAT19_TREE, sha256=sha256)
+inat19.INAT19_SPLITS = replace(inat19.INAT19_SPLITS, blob=blob)
 split_lists.IMAGE_SIZE = 16, 16
-writer.FLUSH_EVERY, writer.WINDOW, writer.TOGETHER = 5 * 3 * 16 * 16, 1, 1
+writer.FLUSH_EVERY, writer.WINDOW, writer.PIECES_AT_ONCE = 5 * 3 * 16 * 16, 1, 1
 write = writer.RowFile.write
 writer.RowFile.write = lambda self, piece: (time.sleep(0.02), os.write(1, b"piece\\n"), write(self, piece))[2]
 print(prepare("inat19", folder / "data", folder / "a.tar.gz", offline=folder / "offline").digest)
@@ -249,7 +250,7 @@ def test_a_killed_preparation_resumes_and_ends_the_same(cli, tmp_path, inat, min
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
     undisturbed = prepare("inat19", tmp_path / "whole", archive, offline=offline)
-    command = (tmp_path, inat19.TREE.sha256, inat19.SPLITS.blob, tmp_path)
+    command = (tmp_path, inat19.INAT19_TREE.sha256, inat19.INAT19_SPLITS.blob, tmp_path)
     for lines in (15, 30):
         process = cli.start(*command, python=("-c", KILLED))
         for _ in range(lines):
@@ -269,7 +270,7 @@ def test_a_killed_preparation_resumes_and_ends_the_same(cli, tmp_path, inat, min
 def test_two_at_once_prepare_once(cli, tmp_path, inat, miniatures):
     offline, class_of = inat
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", class_of)
-    command = (tmp_path, inat19.TREE.sha256, inat19.SPLITS.blob, tmp_path)
+    command = (tmp_path, inat19.INAT19_TREE.sha256, inat19.INAT19_SPLITS.blob, tmp_path)
     processes = [cli.start(*command, python=("-c", KILLED)) for _ in range(2)]
     outputs = [process.finish().ok().out.split() for process in processes]
     assert outputs[0][-1] == outputs[1][-1] == prepare("inat19", tmp_path / "x", archive, offline=offline).digest

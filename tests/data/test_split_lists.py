@@ -21,7 +21,9 @@ SIZE = (16, 16)
 
 @pytest.fixture(scope="session")
 def tiered_lists(files, tmp_path_factory):
-    return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path_factory.mktemp("none"), files)
+    return read_lists(
+        tieredimagenet_h.TIERED_TREE, tieredimagenet_h.TIERED_SPLITS, tmp_path_factory.mktemp("none"), files
+    )
 
 
 def nearly_equal(ours, pillows):
@@ -62,7 +64,7 @@ def test_inat19_from_the_archive(tmp_path, inat, miniatures):
     assert "CC BY-NC-SA 4.0" in dataset.meta["notice"]
     with tarfile.open(archive) as tar:
         contents = {name.rpartition("/")[2]: tar.extractfile(name).read() for name in tar.getnames()}
-    listed = read_lists(inat19.TREE, inat19.SPLITS, tmp_path, offline).names
+    listed = read_lists(inat19.INAT19_TREE, inat19.INAT19_SPLITS, tmp_path, offline).names
     for split in ("train", "test"):
         images, labels = dataset.arrays(split)
         for image, label, name in zip(images, labels, listed[split], strict=True):

@@ -98,8 +98,8 @@ def test_rows_are_gathered_from_the_mapped_file_and_given_back(arrays, tmp_path,
     """Only the rows of a batch of a large file are in memory; they can be read again."""
     prepared, spec = prepare_features(tmp_path, arrays), spec_of(tmp_path)
     given_back = []
-    monkeypatch.setattr(feature_split, "LARGE", 1000)
-    monkeypatch.setattr(feature_split, "RELEASED", 1000)
+    monkeypatch.setattr(feature_split, "MAX_RESIDENT_BYTES", 1000)
+    monkeypatch.setattr(feature_split, "RELEASED_BYTES", 1000)
     monkeypatch.setattr(feature_split, "release", lambda array: (given_back.append(array.nbytes), release(array)))
     split = open_split(prepared, "train", spec, torch.device("cpu"))
     assert split.images.data_ptr() == split.mapped.ctypes.data  # nothing is copied

@@ -170,7 +170,7 @@ def test_digest_of_a_deep_tree(height):
 
 def test_more_classes_than_columns_at_a_time(monkeypatch):
     at_once = Hierarchy.from_paths(RAGGED)
-    monkeypatch.setattr("hierbench.hierarchy.distances.COLUMNS", 2)
+    monkeypatch.setattr("hierbench.hierarchy.distances.DISTANCE_COLUMNS", 2)
     assert (Hierarchy.from_paths(RAGGED).distances == at_once.distances).all()
     assert at_once.distances.dtype == np.int16
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy
-from hierbench.hierarchy.node_paths import DEEPEST, MOST_CLASSES
+from hierbench.hierarchy.node_paths import MAX_DEPTH, MOST_CLASSES
 
 CELLS = st.sampled_from(
     ["a", "b", "c", "x", "", " ", "a ", "#", '"', ",", "\0", "\x1c", "\u2028", "é", "9" * 30, "_root"]
@@ -54,7 +54,7 @@ def test_a_tree_that_is_too_deep_or_too_wide():
     fails_soon(
         lambda: Hierarchy.from_edges([*chain, *((str(i), f"leaf {i}") for i in range(deep))]), "classes|levels deep"
     )
-    fails_soon(lambda: Hierarchy.from_edges([*chain, ("0", "leaf")]), f"lies more than {DEEPEST} levels deep")
+    fails_soon(lambda: Hierarchy.from_edges([*chain, ("0", "leaf")]), f"lies more than {MAX_DEPTH} levels deep")
     fails_soon(lambda: Hierarchy.from_paths({"a": ["b"] * 300 + ["a"], "c": ["c"]}), "levels deep")
     many = {str(i): (str(i),) for i in range(MOST_CLASSES + 1)}
     fails_soon(lambda: Hierarchy.from_paths(many), "at most 32,768 classes")

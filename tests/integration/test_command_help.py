@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from hierbench.cli.main import app
-from hierbench.leaderboard.formats import FORMATS
+from hierbench.leaderboard.formats import TABLE_FORMATS
 
 
 def commands(command, name=""):
@@ -82,7 +82,7 @@ TABLES = [
 def test_commands_with_a_table_take_all_formats(cli, tmp_path):
     options = {name: {option for p in command.params for option in p.opts} for name, command in COMMANDS.items()}
     assert {name for name, names in options.items() if {"--format", "--json", "--output"} <= names} == set(TABLES)
-    for form in FORMATS:
+    for form in TABLE_FORMATS:
         out = cli(tmp_path, "methods", "list", "--format", form).ok().out
         cli(tmp_path, "methods", "list", "--format", form, "--output", "table").ok()
         assert "HAFrame" in out and (tmp_path / "table").read_text() == out

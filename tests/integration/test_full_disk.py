@@ -147,7 +147,7 @@ def test_a_folder_that_becomes_read_only(disk, data_dir, cli, monkeypatch):
         disk.lock()
         return real(*arguments)
 
-    monkeypatch.setattr("hierbench.utils.lock.LIMIT", 3.0)  # the lock that stays behind is of this very process
+    monkeypatch.setattr("hierbench.utils.lock.LEASE_SECONDS", 3.0)  # the lock that stays behind is of this very process
     with monkeypatch.context() as patch:
         patch.setattr(trainer, "validate", lock)
         code, out, err = cli(disk.path.parent, *command)

@@ -37,12 +37,14 @@ def prepared(cli, tmp_path_factory, shared, miniatures):
     miniatures.cifar100(folder, train_per_class=2)
     offline = folder / "offline"
     offline.mkdir()
-    (offline / inat19.TREE.name).symlink_to(lists / inat19.TREE.name)
-    names = (lists / inat19.TREE.name).read_text().split()
+    (offline / inat19.INAT19_TREE.name).symlink_to(lists / inat19.INAT19_TREE.name)
+    names = (lists / inat19.INAT19_TREE.name).read_text().split()
     classes = sorted({name for name in names if name.startswith("nat")})
-    class_of = miniatures.inat19_lists(offline / inat19.SPLITS.name, classes, {"train": 64, "val": 16, "test": 300})
-    small = subprocess.run(["git", "hash-object", offline / inat19.SPLITS.name], capture_output=True, text=True)
-    tiered = read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, folder, lists)
+    class_of = miniatures.inat19_lists(
+        offline / inat19.INAT19_SPLITS.name, classes, {"train": 64, "val": 16, "test": 300}
+    )
+    small = subprocess.run(["git", "hash-object", offline / inat19.INAT19_SPLITS.name], capture_output=True, text=True)
+    tiered = read_lists(tieredimagenet_h.TIERED_TREE, tieredimagenet_h.TIERED_SPLITS, folder, lists)
     images = [*tiered.names["train"][::6000], *tiered.names["val"][::1000], *tiered.names["test"][::500]]
     sources = {
         "fgvc": [archived(folder, "fgvc-aircraft-2013b")],
@@ -52,7 +54,7 @@ def prepared(cli, tmp_path_factory, shared, miniatures):
     }
     printed = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inat19, "SPLITS", replace(inat19.SPLITS, blob=small.stdout.strip()))
+        patch.setattr(inat19, "INAT19_SPLITS", replace(inat19.INAT19_SPLITS, blob=small.stdout.strip()))
         for name, arguments in sources.items():
             _, out, err = cli(folder, "data", "prepare", name, "--source", *arguments).ok()
             printed[name] = out, err

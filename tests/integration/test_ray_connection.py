@@ -135,7 +135,7 @@ def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
     ],
 )
 def test_a_mistake_is_one_line(cli, tmp_path, monkeypatch, arguments, parts):
-    monkeypatch.setattr("hierbench.execution.ray_connection.TIMEOUT", 0.3)
+    monkeypatch.setattr("hierbench.execution.ray_connection.HEAD_NODE_SECONDS", 0.3)
     assert cli(tmp_path, "run", "--dataset", "shapes", "--runs", tmp_path / "runs", *arguments).one_line(*parts)
     assert not list(tmp_path.iterdir())
 

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from hierbench.config.spec import json_digest
+from hierbench.execution.execution import Execution
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
-from hierbench.studies.retraining import Retraining
 from tests.support.run_files import digest_of, metrics_of, spec_of
 from tests.support.short import SMALL
 from tests.support.tamperings import reseal, respecify
@@ -108,7 +108,7 @@ def test_a_record_cannot_name_a_file_to_run(cli, folder):
 
 
 def test_a_run_whose_training_fails_keeps_its_verdict(cli, folder, monkeypatch):
-    monkeypatch.setattr(Retraining, "steps", lambda *_: iter(()))
+    monkeypatch.setattr(Execution, "run", lambda *_: None)
     report = json.loads(cli(folder, "verify", "runs", "--retrain", "1", "--json").ok().out)["folders"][0]
     assert any("not trained again: it did not end" in run["notes"] for run in report["runs"])
     assert {run["verdict"] for run in report["runs"]} == {"recomputed"}

@@ -10,7 +10,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paired import difference, holm, values_by_seed
-from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.statistics import PAPER_METRICS
 from hierbench.leaderboard.tables.board_table import make_arrows
 from hierbench.leaderboard.tables.differences_table import differences_table
 from hierbench.runs.record_reader import read_records
@@ -30,10 +30,10 @@ def published(copied, tmp_path_factory):
 
 def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
     board = Board.of(NAME, read_records(SHIPPED))
-    bases = {row.type: values_by_seed(row, METRICS) for row in board.rows if row.method == "ce"}
+    bases = {row.type: values_by_seed(row, PAPER_METRICS) for row in board.rows if row.method == "ce"}
     rows = [row for row in board.rows if row.method != "ce"]
-    pairs = [(row, name) for row in rows for name in METRICS]
-    gaps = [difference(values_by_seed(row, METRICS)[name], bases[row.type][name]) for row, name in pairs]
+    pairs = [(row, name) for row in rows for name in PAPER_METRICS]
+    gaps = [difference(values_by_seed(row, PAPER_METRICS)[name], bases[row.type][name]) for row, name in pairs]
     arrows, adjusted = make_arrows(board), holm([gap.p for gap in gaps])
     assert len(board.tests) == len(gaps) == 16 * 5
     for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
@@ -56,7 +56,7 @@ def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
 
     def named(board):
         arrows = make_arrows(board)
-        return {(row.method, row.type, n): arrows.get((id(row), n), "") for row in board.rows for n in METRICS}
+        return {(row.method, row.type, n): arrows.get((id(row), n), "") for row in board.rows for n in PAPER_METRICS}
 
     assert named(fewer) == named(cut)
     lacks = replace(board, rows=tuple(replace(row, lacking=(4,)) for row in board.rows if row.method != "ce"))

@@ -10,12 +10,12 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ledger import KnownDifference, build_ledger, known_differences, ledger_table
 from hierbench.leaderboard.paper_tables import paper_datasets
-from hierbench.leaderboard.statistics import METRICS, Cell, Row
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 
 
-def row(kind, method, mean=2.0, ci95=0.1, n=5, title=None, metrics=METRICS):
+def row(kind, method, mean=2.0, ci95=0.1, n=5, title=None, metrics=PAPER_METRICS):
     return Row(kind, method, title or method, n, 5, {metric: Cell(mean, ci95) for metric in metrics})
 
 
@@ -26,7 +26,7 @@ def ledger():
         row("type-I", "ce", 77.0, 0.3866),
         row("type-I", "mine", title="mine_1 | 100%"),
         row("type-II", "ce", None, None, n=0),
-        row("type-II", "haframe", 77.9, 0.1, title="HAFrame (alpha=0.4, gamma=2.0)", metrics=METRICS[:-1]),
+        row("type-II", "haframe", 77.9, 0.1, title="HAFrame (alpha=0.4, gamma=2.0)", metrics=PAPER_METRICS[:-1]),
         row("type-II", "haframe", 77.0, None, n=1, title="HAFrame (alpha=0.0, gamma=2.0)"),
     ]
     return build_ledger(Board("cifar100", "paper", "height", rows, "wrn10-1, 1 epochs"), Board.paper("cifar100"))
@@ -99,7 +99,7 @@ def test_the_differences_name_existing_rows_and_those_of_ce_affect_crm():
     methods = {x.method for dataset in paper_datasets() for x in Board.paper(dataset).rows}
     for entry in entries:
         assert set(entry.datasets) <= set(paper_datasets()), entry
-        assert set(entry.methods) <= methods and set(entry.metrics) <= set(METRICS), entry
+        assert set(entry.methods) <= methods and set(entry.metrics) <= set(PAPER_METRICS), entry
         assert entry.summary and "\n" not in entry.summary and not entry.summary.endswith(".")
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from hierbench.config.options import Place
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER
+from hierbench.leaderboard.columns import PAPER_COLUMNS
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ranking import mark_rows, rank, table_seeds
-from hierbench.leaderboard.statistics import METRICS, Row, pareto_front, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, pareto_front, summarise
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
@@ -24,7 +24,7 @@ PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-im
 
 
 def row_of(method, values, seeds=None, planned=3):
-    cells = {name: summarise([50.0 + value for value in values]) for name in METRICS}
+    cells = {name: summarise([50.0 + value for value in values]) for name in PAPER_METRICS}
     cells["mistake_severity"] = summarise(values)
     seeds = list(range(len(values)) if seeds is None else seeds)
     return Row("type-I", method, method, len(values), planned, cells, ["id"] * planned, seeds=seeds)
@@ -109,7 +109,7 @@ def test_rows_that_lack_seeds_take_no_marks():
     assert seeds == (0, 1, 2) and [row.lacking for row in ranked] == [(2,), (), (), (2,), (), (), (0, 1, 2)]
     assert [row.method for row in ranked if row.competitive] == ["whole", "near"]
     assert [row.method for row in ranked if row.metrics["mistake_severity"].best] == ["whole"]
-    lucky, complete = mark_rows([replace(ranked[0], competitive=True), ranked[1]], PAPER)
+    lucky, complete = mark_rows([replace(ranked[0], competitive=True), ranked[1]], PAPER_COLUMNS)
     assert not lucky.competitive and complete.metrics["top1"].best  # marks of before are removed
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.paper_tables import paper_datasets
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, highlighted, summarise
 
 CAPTIONS = {
     "FGVC-Aircraft": "fgvc",
@@ -31,7 +31,7 @@ def test_runs_without_mistakes_have_no_severity():
 
 
 def row(severity, top1=50.0, ci95=0.1, name="m"):
-    metrics = {metric: Cell(1.0, ci95) for metric in METRICS}
+    metrics = {metric: Cell(1.0, ci95) for metric in PAPER_METRICS}
     metrics |= {"mistake_severity": Cell(severity, ci95), "top1": Cell(top1, ci95)}
     return Row("type-I", name, name, 5, 5, metrics)
 
@@ -81,7 +81,7 @@ def test_highlight_equals_the_papers_colours_cell_by_cell(shared, caption, datas
     for row, (kind, title, colour, cells) in zip(board.rows, expected, strict=True):
         assert (row.type, row.title) == (kind, title)
         assert (15 if row.competitive else 0) == colour
-        for metric, ((mean, ci95), shade) in zip(METRICS, cells, strict=True):
+        for metric, ((mean, ci95), shade) in zip(PAPER_METRICS, cells, strict=True):
             cell = row.metrics[metric]
             assert (f"{cell.mean:.2f}", f"{cell.ci95:.4f}") == (mean, ci95)
             assert (35 if cell.best else 15 if row.competitive else 0) == shade

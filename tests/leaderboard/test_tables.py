@@ -16,12 +16,12 @@ from hierbench.leaderboard.ablation_table import ablation_from_paper, ablation_t
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, find_column
 from hierbench.leaderboard.differences import compare_rows
-from hierbench.leaderboard.formats import FORMATS, html, render, terminal
+from hierbench.leaderboard.formats import TABLE_FORMATS, html, render, terminal
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.ledger import build_ledger, ledger_table
 from hierbench.leaderboard.power_analysis import effects_between, plan
-from hierbench.leaderboard.statistics import METRICS, Cell, Row
-from hierbench.leaderboard.table import ARROWS, CHECK, CROSS, Flag, Interval, Line, Number, Table, Text
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
+from hierbench.leaderboard.table import CHECK, COMPARISON_ARROWS, CROSS, Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, board_table
 from hierbench.leaderboard.tables.differences_table import differences_table
 from hierbench.leaderboard.tables.power_table import power_table
@@ -85,12 +85,12 @@ def tables(board, store):
     """Every table, by its name in TABLES."""
     effects = effects_between(board, ("soft_labels", "ce"), find_column("top1"))
     rows = [
-        Row("type-I", "ce", FORMULA, 5, 5, dict.fromkeys(METRICS, Cell(2.0, 0.1))),
-        Row("type-II", "ce", HOSTILE, 3, 5, dict.fromkeys(METRICS, Cell(1.0, 0.1)), lacking=(3, 4)),
-        Row("type-II", "haframe", "-x", 5, 5, dict.fromkeys(METRICS, Cell(None, None))),
-        Row("type-II", "haframe", "b", 5, 5, dict.fromkeys(METRICS, Cell(1.5, 0.1))),
+        Row("type-I", "ce", FORMULA, 5, 5, dict.fromkeys(PAPER_METRICS, Cell(2.0, 0.1))),
+        Row("type-II", "ce", HOSTILE, 3, 5, dict.fromkeys(PAPER_METRICS, Cell(1.0, 0.1)), lacking=(3, 4)),
+        Row("type-II", "haframe", "-x", 5, 5, dict.fromkeys(PAPER_METRICS, Cell(None, None))),
+        Row("type-II", "haframe", "b", 5, 5, dict.fromkeys(PAPER_METRICS, Cell(1.5, 0.1))),
     ]
-    result = Result(HOSTILE, 10, dict.fromkeys(METRICS, 0.5), dict.fromkeys(METRICS, (0.25, 0.75)), [])
+    result = Result(HOSTILE, 10, dict.fromkeys(PAPER_METRICS, 0.5), dict.fromkeys(PAPER_METRICS, (0.25, 0.75)), [])
     return {
         "board": board_table(board),
         "paper": board_table(Board.paper("tieredimagenet-h", others=True)),
@@ -118,7 +118,7 @@ def parts_of(cell):
         width = cell.digits if cell.ci_digits is None else cell.ci_digits
         mean = f"{cell.mean:{'+' if cell.signed else ''}.{cell.digits}f}"
         interval = mean if cell.ci95 is None else f"{mean} +/- {cell.ci95:.{width}f}"
-        return [interval, ARROWS.get(cell.versus, ""), cell.small]
+        return [interval, COMPARISON_ARROWS.get(cell.versus, ""), cell.small]
     if isinstance(cell, Number):
         return ["-" if cell.value is None or math.isnan(cell.value) else format(cell.value, cell.form), cell.small]
     if isinstance(cell, Flag):
@@ -230,7 +230,7 @@ def test_a_table_without_records_derives_them_from_its_cells():
     rows = json.loads(render(CELLS, "json"))["rows"]
     assert [list(row) for row in rows] == [keys] * 4 and rows[0]["Top-1"] == 2.0 and rows[2]["Gap"] is None
     assert render(replace(CELLS, rows=[]), "csv") == "Model,Name,Top-1,Gap,Kept,E_C|<b>t\n"
-    assert set(FORMATS) == {*SHOWN, "csv", "json"}
+    assert set(TABLE_FORMATS) == {*SHOWN, "csv", "json"}
     with pytest.raises(UserError, match="did you mean 'markdown'"):
         render(CELLS, "markdwon")
 
@@ -250,7 +250,7 @@ def test_a_board_names_missing_seeds_and_explains_its_marks(board):
     lines = render(table, "latex").splitlines()
     (grey,) = (line for line in lines if r"lacks seed 4" in line)
     assert grey.count(r"\color{gray}") == len(table.columns) - 1 and r"\bigtriangleup" in "".join(lines)
-    assert all("▼" not in render(board_table(Board.paper("fgvc")), form) for form in FORMATS)
+    assert all("▼" not in render(board_table(Board.paper("fgvc")), form) for form in TABLE_FORMATS)
 
 
 def test_json_of_a_board_keeps_the_contract(board):
@@ -259,7 +259,12 @@ def test_json_of_a_board_keeps_the_contract(board):
     ce, hxe = content["rows"][:2]
     keys = {"type", "method", "title", "n", "planned", "competitive", "metrics", "runs"}
     assert set(ce) == keys | {"seeds", "tuning", "verdict"} and set(hxe) == keys | {"seeds", "verdict", "lacking"}
-    assert set(ce["metrics"]) == set(METRICS) and set(hxe["metrics"]["top1"]) == {"mean", "ci95", "values", "best"}
+    assert set(ce["metrics"]) == set(PAPER_METRICS) and set(hxe["metrics"]["top1"]) == {
+        "mean",
+        "ci95",
+        "values",
+        "best",
+    }
     assert (content["seeds"], hxe["lacking"]) == ([0, 1, 2, 3, 4], [4])
     chosen = replace(board, columns=(find_column("mistake_severity"), find_column("top1")))
     assert json.loads(render(board_table(chosen), "json"))["columns"] == ["mistake_severity", "top1"]
@@ -270,7 +275,7 @@ def test_json_of_a_board_keeps_the_contract(board):
 
 def test_a_row_without_runs_adds_no_column(board):
     """A job that failed has an empty cell of every metric, also of those that a small tree does not have."""
-    empty = replace(board.rows[0], n=0, metrics=dict.fromkeys(METRICS, Cell(None, None)))
+    empty = replace(board.rows[0], n=0, metrics=dict.fromkeys(PAPER_METRICS, Cell(None, None)))
     cells = {name: cell for name, cell in board.rows[1].metrics.items() if name != "hierdist@20"}
     mixed = board_table(replace(board, rows=(empty, replace(board.rows[1], metrics=cells))))
     alone = board_table(replace(board, rows=(empty,)))  # where nothing is finished, all columns are there

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from torch.autograd.profiler import profile
 
 from hierbench import Hierarchy
-from hierbench.methods.haframe import BLOCK, HAFrame, hierarchy_aware_frame, minimum_similarity, random_rotation
+from hierbench.methods.haframe import (
+    REFLECTIONS_PER_BLOCK,
+    HAFrame,
+    hierarchy_aware_frame,
+    minimum_similarity,
+    random_rotation,
+)
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +56,8 @@ def test_random_trees(reference, seed, gamma, distance, random):
     searched = reference.smallest_similarity_by_search(distances, gamma)
     assert s_min == pytest.approx(searched, abs=1e-12) or abs(exact - searched) < 1e-9
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hierbench.hierarchy.roots.COLUMNS", 7)
-        patch.setattr("hierbench.hierarchy.roots.ROWS", 9)
+        patch.setattr("hierbench.hierarchy.roots.ROOT_COLUMNS", 7)
+        patch.setattr("hierbench.hierarchy.roots.ROOT_ROWS", 9)
         frame, _ = hierarchy_aware_frame(distances, gamma)
     assert np.abs(frame @ frame.T - reference.similarity(distances, gamma, s_min)).max() < 1e-13
 
@@ -85,7 +91,10 @@ def test_distances_that_are_not_ultrametric(cifar100, reference):
         hierarchy_aware_frame(distances, 2.0)
 
 
-@pytest.mark.parametrize("size", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
+@pytest.mark.parametrize(
+    "size",
+    [1, 2, REFLECTIONS_PER_BLOCK - 1, REFLECTIONS_PER_BLOCK, REFLECTIONS_PER_BLOCK + 1, 2 * REFLECTIONS_PER_BLOCK + 1],
+)
 def test_rotation_is_orthogonal(size):
     for dtype, tolerance in ((np.float64, 5e-15), (np.float32, 3e-6)):
         rotation = random_rotation(size, 0, dtype)
@@ -106,7 +115,7 @@ def test_rotation_is_haar():
 
 @pytest.mark.parametrize("block", [2, 5])
 def test_rotation_equals_the_reflections_one_by_one(monkeypatch, block):
-    monkeypatch.setattr("hierbench.methods.haframe.BLOCK", block)
+    monkeypatch.setattr("hierbench.methods.haframe.REFLECTIONS_PER_BLOCK", block)
     size, seed = 5, 7
     generator, columns = torch.Generator().manual_seed(seed), np.zeros((size, size))
     for start in reversed(range(0, size, block)):  # drawn from the last block to the first

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hierbench import Hierarchy, evaluate
 from hierbench.metrics import mistakes_by_distance
 from hierbench.runs.compact import (
-    FILE,
+    COMPACT_FILE,
     digest_of_targets,
     metrics_of_ranked,
     pack,
@@ -86,7 +86,7 @@ def test_invalid_rankings_cannot_be_read(tmp_path):
             unpack(honest | change)
     compressed = io.BytesIO()
     np.savez_compressed(compressed, **honest)
-    (tmp_path / FILE).write_bytes(compressed.getvalue())
+    (tmp_path / COMPACT_FILE).write_bytes(compressed.getvalue())
     with pytest.raises(ValueError, match="is compressed"):
         read_compact(tmp_path)
     with pytest.raises(ValueError, match="NaN"):

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, requested_columns
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, requested_columns
 from hierbench.leaderboard.extra_columns import measure, with_columns
-from hierbench.leaderboard.statistics import METRICS, Cell, Row, highlighted, with_best
+from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, highlighted, with_best
 from hierbench.metrics import compute_metrics
 from hierbench.metrics import metric_table as metric_registry
 from hierbench.metrics.calibration import as_probabilities, score_kind
 from hierbench.runs import further_metrics
-from hierbench.runs.further_metrics import FILE, values_content
+from hierbench.runs.further_metrics import FURTHER_FILE, values_content
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.run_evidence import Trees, read_evidence
 from hierbench.runs.store import Store
@@ -111,7 +111,7 @@ def test_other_predictions_give_other_values_also_for_re_ranked_runs(work, compu
 def test_other_code_computes_again_unless_the_predictions_are_gone(work, computed, monkeypatch):
     first = work.measure(NAMES)
     records, record_by_method = work.records()
-    path = record_by_method["ce"].folder / FILE  # as published
+    path = record_by_method["ce"].folder / FURTHER_FILE  # as published
     path.write_text(json.dumps(values_content(record_by_method["ce"], records, first["ce"])))
     monkeypatch.setattr(further_metrics, "digest_of_code", lambda: "other code")
     assert work.measure(NAMES) == first and computed == NAMES * 2
@@ -206,7 +206,7 @@ def test_the_tree_is_that_of_the_runs(work, tmp_path):
 
 def test_the_best_of_a_column_is_of_the_competitive_rows_at_its_digits():
     rows = [
-        Row("type-I", "m", "m", 1, 1, dict.fromkeys(METRICS, Cell(severity, 0.1)) | {"ece": Cell(ece, 0.1)})
+        Row("type-I", "m", "m", 1, 1, dict.fromkeys(PAPER_METRICS, Cell(severity, 0.1)) | {"ece": Cell(ece, 0.1)})
         for severity, ece in ((2.0, 0.101), (2.04, 0.099), (9.0, 0.01))
     ]
     shown = [row for row in highlighted(rows) if row.competitive]
@@ -225,7 +225,7 @@ def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work, monkeypatch
     columns = requested_columns("+hf_macro")
     complete = with_columns(board, columns, work.data)
     assert {row.method: len(row.metrics["hf_macro"].values) for row in complete.rows} == {"ce": 2, "crm": 1}
-    assert "hf_macro" not in board.rows[0].metrics and board.columns == PAPER  # the argument stays as it was
+    assert "hf_macro" not in board.rows[0].metrics and board.columns == PAPER_COLUMNS  # the argument stays as it was
     (second.folder / "predictions.npz").unlink()
     part = with_columns(Board.of("shapes", read_records(work.store.root)), columns, work.data)
     assert {row.method: row.metrics["hf_macro"].mean is None for row in part.rows} == {"ce": True, "crm": False}
@@ -241,10 +241,10 @@ def test_a_metric_that_no_row_has(work):
 
 def test_asked_columns():
     for text, names in {
-        None: METRICS,
+        None: PAPER_METRICS,
         "ece": ("ece",),
         " ece , hops@3,ece": ("ece", "hops@3"),
-        "+ece,+top1": (*METRICS, "ece"),
+        "+ece,+top1": (*PAPER_METRICS, "ece"),
         "hierdist@5": ("hierdist@5",),
     }.items():
         assert tuple(column.name for column in requested_columns(text)) == tuple(names)

@@ -16,7 +16,7 @@ from hierbench.runs.record_reader import read_record
 from hierbench.runs.store import Run, Store
 from hierbench.training.snapshots import load_snapshot, snapshot_file
 from hierbench.utils.errors import UserError
-from hierbench.utils.files import DEEPEST, file_digest, read_json, read_json_object, read_text, write_text
+from hierbench.utils.files import MAX_JSON_DEPTH, file_digest, read_json, read_json_object, read_text, write_text
 from tests.support.crafted import Marker
 from tests.support.run_files import history_of
 from tests.support.tamperings import edit, reseal
@@ -77,7 +77,7 @@ def numbers(content):
     "text",
     [
         "[" * 100_000,
-        "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1),
+        "[" * (MAX_JSON_DEPTH + 1) + "]" * (MAX_JSON_DEPTH + 1),
         "9" * 5000,
         "1e999",
         "-Infinity",

@@ -30,7 +30,7 @@ def labels_of(dataset, request, tmp_path):
     if dataset.startswith("cifar100"):  # as pictures, ordered by class
         return np.repeat(np.arange(100), 100)
     lists = request.getfixturevalue("shared") / "data/making-better-mistakes"
-    return read_lists(tieredimagenet_h.TREE, tieredimagenet_h.SPLITS, tmp_path, lists).labels["test"]
+    return read_lists(tieredimagenet_h.TIERED_TREE, tieredimagenet_h.TIERED_SPLITS, tmp_path, lists).labels["test"]
 
 
 @pytest.mark.parametrize(("dataset", "order", "data"), sorted(shipped_targets()))
@@ -46,7 +46,7 @@ def test_a_digest_is_that_of_its_source(dataset, order, data, request, tmp_path)
 @pytest.mark.parametrize("dataset", sorted({name for name, _ in shipped_trees()}))
 def test_the_digests_of_a_tree_are_those_of_its_source(dataset, request):
     if dataset in ("inat19", "tieredimagenet-h"):
-        file = inat19.TREE if dataset == "inat19" else tieredimagenet_h.TREE
+        file = inat19.INAT19_TREE if dataset == "inat19" else tieredimagenet_h.TIERED_TREE
         source = request.getfixturevalue("shared") / "data/making-better-mistakes" / file.name
         paths = read_tree(source).paths
     else:

@@ -13,12 +13,12 @@ import pytest
 from hierbench.api.registry import digest_of_code
 from hierbench.config.options import Place
 from hierbench.leaderboard.columns import requested_columns
-from hierbench.runs.compact import FILE, read_compact, read_targets
+from hierbench.runs.compact import COMPACT_FILE, read_compact, read_targets
 from hierbench.runs.method_files import kept_source, source_folders
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.sharing import pictures, place
-from hierbench.sharing.place import PICTURES
+from hierbench.sharing.place import PUBLISHED_PICTURES
 from hierbench.sharing.publication import publish
 from hierbench.sharing.verification.verification import verify
 from hierbench.utils.errors import UserError
@@ -86,7 +86,7 @@ def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path
     assert {path.name for path in boards.iterdir()} == {"shapes", "methods", *files}
     heading, command, links, *_ = (boards / "shapes.md").read_text(encoding="utf-8").split("\n\n")
     assert heading == "# Shapes (generated)" and command.startswith("    hierbench run --methods ")
-    assert [*re.findall(r"\]\((.*?)\)", links)] == [f"shapes-{kind}.svg" for kind in PICTURES]
+    assert [*re.findall(r"\]\((.*?)\)", links)] == [f"shapes-{kind}.svg" for kind in PUBLISHED_PICTURES]
     sources = {path.name for path in (boards / "methods").iterdir()}
     codes = {(run.job.method.name, run.method_digest) for run in read_records(trained)}
     assert sources == {f"{name}-{code[:12]}.py" for name, code in codes}
@@ -98,7 +98,7 @@ def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path
         compact = read_compact(boards / "shapes" / run.folder.name)
         assert np.array_equal(compact.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, of_run)
     assert {path.name for path in boards.glob("shapes/*/*") if path.parent.name != "methods"} == {
-        FILE, "spec.json", "status.json", "metrics.json", "environment.json", "history.csv"
+        COMPACT_FILE, "spec.json", "status.json", "metrics.json", "environment.json", "history.csv"
     }  # fmt: skip
     verdict = json.loads((boards / "shapes-verdict.json").read_text())
     (of_folder,) = verdict["folders"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, find_column
+from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Cell, Row
 from hierbench.runs.findings import FolderReport
-from hierbench.runs.further_metrics import FILE, values_content
+from hierbench.runs.further_metrics import FURTHER_FILE, values_content
 from hierbench.runs.store import Store
 from hierbench.sharing.site import pages
 from hierbench.sharing.site.build import MARKER, build_site, write_site
@@ -163,8 +163,8 @@ def test_further_columns_of_a_table_are_shown_as_they_are_kept(copy, tmp_path, m
     runs = records.as_recorded(copy / "birds")
     for run in runs:
         value = 0.25 + 0.2 * (run.job.method.name == "mine") + 0.001 * run.job.seed * (run.job.type == "type-I")
-        write_json(run.folder / FILE, values_content(run, runs, {"ece": value}))
-    board = with_columns(Board.of("birds", runs), [*PAPER, find_column("ece")], tmp_path)
+        write_json(run.folder / FURTHER_FILE, values_content(run, runs, {"ece": value}))
+    board = with_columns(Board.of("birds", runs), [*PAPER_COLUMNS, find_column("ece")], tmp_path)
     records.write_board(copy, board)
     before = contents(copy)
     _, (table,) = build(copy, tmp_path / "site", tmp_path)

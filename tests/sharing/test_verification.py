@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hierbench.config.recipe import image_dataset
-from hierbench.runs.compact import FILE, write_compact, write_targets
+from hierbench.runs.compact import COMPACT_FILE, write_compact, write_targets
 from hierbench.runs.findings import CAVEAT, TARGETS_ALONE, TARGETS_KNOWN
 from hierbench.runs.further_metrics import values_content
 from hierbench.runs.record_reader import read_record, read_records
@@ -60,7 +60,9 @@ def runs(made, data_dir, shapes, tmp_path):
 @pytest.fixture
 def published(made, tmp_path):
     """Published records as they were before they had compact predictions, where the data is not prepared."""
-    shutil.copytree(made / "published", tmp_path / "published", ignore=shutil.ignore_patterns(FILE, "targets.npy"))
+    shutil.copytree(
+        made / "published", tmp_path / "published", ignore=shutil.ignore_patterns(COMPACT_FILE, "targets.npy")
+    )
     return Tampered(tmp_path / "published/shapes", data_dir=tmp_path / "no-data")
 
 
@@ -281,10 +283,10 @@ def test_compact_predictions_are_recomputed_where_the_targets_are_known(runs, pu
     reseal(compared)
     published.rejected(compared, "hierdist@20 is ")
     other = published.run("flamingo", 0)
-    shutil.copy(compared.folder / FILE, other.folder / FILE)
-    published.rejected(other, f"{FILE} was not made from the predictions.npz that status.json records")
-    shutil.copy(published.path / compared.folder.name / FILE, runs.run("flamingo", 1).folder / FILE)
-    runs.rejected(runs.run("flamingo", 1), f"{FILE} ranks other classes than predictions.npz")
+    shutil.copy(compared.folder / COMPACT_FILE, other.folder / COMPACT_FILE)
+    published.rejected(other, f"{COMPACT_FILE} was not made from the predictions.npz that status.json records")
+    shutil.copy(published.path / compared.folder.name / COMPACT_FILE, runs.run("flamingo", 1).folder / COMPACT_FILE)
+    runs.rejected(runs.run("flamingo", 1), f"{COMPACT_FILE} ranks other classes than predictions.npz")
 
 
 def test_in_the_same_place_a_run_is_bitwise_the_same(runs, shapes, tmp_path):

@@ -13,7 +13,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
 from hierbench.execution.jobs import make_jobs
-from hierbench.leaderboard.formats import FORMATS, render
+from hierbench.leaderboard.formats import TABLE_FORMATS, render
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.sharing.site.build import build_site
 from hierbench.sharing.verification.checked_board import checked_board
@@ -41,7 +41,7 @@ def table(folder):
     """Make a table in every format."""
     opened = checked_board("shapes", Place(folder / "shapes", folder / "no-data"))
     assert not opened.report.num_rejected and sum(row.n for row in opened.board.rows) == len(opened.report.runs)
-    for form in FORMATS:
+    for form in TABLE_FORMATS:
         render(board_table(opened.board), form)
 
 

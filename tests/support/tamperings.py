@@ -29,7 +29,7 @@ from hierbench.utils.files import write_json
 from tests.support import run_files
 
 PREDICTIONS = "predictions.npz"
-RECORDED = ("metrics.json", PREDICTIONS, compact.FILE, "history.csv", "environment.json")
+RECORDED = ("metrics.json", PREDICTIONS, compact.COMPACT_FILE, "history.csv", "environment.json")
 
 
 @dataclass
@@ -110,7 +110,7 @@ def predict(run, scores, targets, tree=None, source=None):
     """Replace predictions in the form that is there and, with a tree, the metrics that follow from them."""
     if (run.folder / PREDICTIONS).exists():
         np.savez(run.folder / PREDICTIONS, scores=scores, targets=targets)
-    if (run.folder / compact.FILE).exists():
+    if (run.folder / compact.COMPACT_FILE).exists():
         compact.write_compact(run.folder, scores, targets, source or run_files.digest_of(run, PREDICTIONS))
     if tree is not None:
         test, mistakes = metrics_of(scores, targets, tree)

@@ -23,7 +23,7 @@ from hierbench.data.loader import resize_to
 from hierbench.data.prepare import prepare
 from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.training.feature_extraction import BLOCK, frozen_backbone, pool
+from hierbench.training.feature_extraction import IMAGES_PER_BLOCK, frozen_backbone, pool
 
 PER_CLASS = {"train": 100, "val": 30, "test": 50}
 COMPONENTS = 128
@@ -39,7 +39,7 @@ def features_of(images: Images, recipe: Recipe, backbone: Backbone) -> NDArray[n
     mean, std = torch.tensor(recipe.augment.mean), torch.tensor(recipe.augment.std)
     parts = []
     with torch.inference_mode():
-        for block in torch.from_numpy(images).split(BLOCK):
+        for block in torch.from_numpy(images).split(IMAGES_PER_BLOCK):
             parts.append(pool(backbone(resize_to(normalise(block, mean, std), recipe.model.input_size)), "average"))
     return torch.cat(parts).numpy()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hierbench
-from hierbench.config.pretrained import KNOWN
+from hierbench.config.pretrained import KNOWN_WEIGHTS
 from hierbench.config.sections import Model
 from hierbench.data.datasets import cifar100, fgvc, grocery, inat19, split_lists, tieredimagenet_h, tiny_imagenet
 from hierbench.data.datasets.split_lists import listed_file, read_lists
@@ -48,18 +48,29 @@ def site(monkeypatch):
 
 
 def remotes():
-    weights = [Remote(weights_file.title, weights_file.url, weights_file.sha256) for weights_file in KNOWN.values()]
-    return [*weights, *(module.ARCHIVE for module in (cifar100, fgvc, grocery, tiny_imagenet))]
+    weights = [
+        Remote(weights_file.title, weights_file.url, weights_file.sha256) for weights_file in KNOWN_WEIGHTS.values()
+    ]
+    return [
+        *weights,
+        cifar100.CIFAR100_ARCHIVE,
+        fgvc.FGVC_ARCHIVE,
+        grocery.GROCERY_ARCHIVE,
+        tiny_imagenet.TINY_IMAGENET_ARCHIVE,
+    ]
 
 
 def test_every_download_has_a_full_digest_or_no_digest():
     """The beginning of a digest is no digest; whose file has none is listed here."""
-    files = [file for module in (inat19, tieredimagenet_h) for file in (module.TREE, module.SPLITS)]
+    files = [inat19.INAT19_TREE, inat19.INAT19_SPLITS, tieredimagenet_h.TIERED_TREE, tieredimagenet_h.TIERED_SPLITS]
     assert all(re.fullmatch("[0-9a-f]{64}|", entry.sha256) for entry in (*remotes(), *files))
-    assert [remote.name for remote in remotes() if not remote.sha256] == ["moco_v2_800ep.pth.tar", grocery.ARCHIVE.name]
+    assert [remote.name for remote in remotes() if not remote.sha256] == [
+        "moco_v2_800ep.pth.tar",
+        grocery.GROCERY_ARCHIVE.name,
+    ]
     assert [file.name for file in files if not file.sha256] == ["splits_inat19.zip"]
-    assert re.fullmatch("[0-9a-f]{40}", inat19.SPLITS.blob)
-    assert KNOWN["imagenet1k-v1"].sha256.startswith("0676ba61")  # as the file's own name says
+    assert re.fullmatch("[0-9a-f]{40}", inat19.INAT19_SPLITS.blob)
+    assert KNOWN_WEIGHTS["imagenet1k-v1"].sha256.startswith("0676ba61")  # as the file's own name says
 
 
 def test_nothing_is_downloaded_elsewhere():
@@ -121,8 +132,8 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
     from hierbench.models.weights import download_weights
 
     url, events, _ = site
-    weights_file = KNOWN["pass"]
-    monkeypatch.setitem(KNOWN, "pass", replace(weights_file, url=url))
+    weights_file = KNOWN_WEIGHTS["pass"]
+    monkeypatch.setitem(KNOWN_WEIGHTS, "pass", replace(weights_file, url=url))
     with pytest.raises(UserError, match="is not a file of weights"):  # it is looked into, at least
         download_weights(Model(backbone="resnet50", weights="pass"), tmp_path)
     assert events[0].startswith("downloading the PASS weights") and "its SHA-256 is unknown" in events[0]
@@ -131,7 +142,7 @@ def test_the_weights_without_digest_say_so(tmp_path, site, monkeypatch):
 
 def test_a_list_with_git_s_digest_alone_says_so(tmp_path, site, monkeypatch):
     url, events, answer = site
-    monkeypatch.setattr(split_lists, "URL", url.rpartition("/")[0])
+    monkeypatch.setattr(split_lists, "SPLIT_LISTS_URL", url.rpartition("/")[0])
     answer["sent"], answer["announced"] = b"a b\na c\n", None
     tree = listed_file("x.txt", sha256=hashlib.sha256(answer["sent"]).hexdigest())
     with pytest.raises(UserError, match=r"y\.zip could not be downloaded .*its git SHA-1 is \w{40}, not 0{40}: it is"):
@@ -161,6 +172,6 @@ def test_an_incomplete_download_is_not_kept(tmp_path, site, change, reason):
 def test_progress_is_said_now_and_then(tmp_path, site, monkeypatch):
     url, events, _ = site
     monkeypatch.setattr(download, "SAY_EVERY", -1.0)
-    monkeypatch.setattr(download, "BLOCK", 10_000)
+    monkeypatch.setattr(download, "DOWNLOAD_BLOCK", 10_000)
     obtain(Remote("the file", url, SHA256), tmp_path, "copy it")
     assert events[2:] == ["x.bin: 0 of 0 MiB, 77%", "x.bin: 0 of 0 MiB, 100%"]

@@ -23,24 +23,26 @@ from torchvision.datasets import CIFAR100
 from torchvision.datasets.utils import check_integrity
 
 from hierbench.data.datasets.image_finder import files_below
-from hierbench.data.image import FORMATS, Images, UnreadableImageError, decode
-from hierbench.data.source import CHUNK, Labels, Piece, Source, SourceRequest, shipped_paths, source_root
-from hierbench.utils.archives import DAMAGED, zip_member
+from hierbench.data.image import IMAGE_FORMATS, Images, UnreadableImageError, decode
+from hierbench.data.source import ROWS_PER_PIECE, Labels, Piece, Source, SourceRequest, shipped_paths, source_root
+from hierbench.utils.archives import ARCHIVE_ERRORS, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_bytes
 
-FOLDER = CIFAR100.base_folder
-ARCHIVE = Remote("CIFAR-100", CIFAR100.url, sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7")
+CIFAR100_FOLDER = CIFAR100.base_folder
+CIFAR100_ARCHIVE = Remote(
+    "CIFAR-100", CIFAR100.url, sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"
+)
 MD5S = dict([*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])])
 VAL_PER_CLASS = 50
-LARGEST = 1 << 28  # bytes of a file; the official training file has 155 MB
-PICTURE = re.compile(r"(?:.*/)?(train|test)/([^/]+)/([^/]+\.(?:png|jpe?g))", re.IGNORECASE)
-METADATA = re.compile(r"(^|/)(__MACOSX/|\._)")  # files that macOS adds
+MAX_CIFAR_BYTES = 1 << 28  # bytes of a file; the official training file has 155 MB
+IMAGE_PATH = re.compile(r"(?:.*/)?(train|test)/([^/]+)/([^/]+\.(?:png|jpe?g))", re.IGNORECASE)
+MACOS_FILE = re.compile(r"(^|/)(__MACOSX/|\._)")  # files that macOS adds
 LARGEST_PICTURE = 1 << 16  # bytes of a PNG file of 32x32 pixels
-SIZE = (32, 32)
+CIFAR100_SIZE = (32, 32)
 ENCRYPTED = 1  # flag of a member of a zip
-BY_NAME = "validation is the 50 images of each class whose file names have the smallest SHA-256"
+VALIDATION_REMARK = "validation is the 50 images of each class whose file names have the smallest SHA-256"
 ALLOWED_GLOBALS = {  # all that the official files refer to besides plain containers
     ("numpy.core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "_reconstruct"),
@@ -58,15 +60,19 @@ def open_source(request: SourceRequest) -> Source:
     path = request.source
     if path is not None and (zipfile.is_zipfile(path) if path.is_file() else (path / "train").is_dir()):
         return _pictures(path)
-    root = source_root(request, FOLDER, ARCHIVE, "cifar100", lambda downloads: not _changed_files(downloads))
+    root = source_root(
+        request, CIFAR100_FOLDER, CIFAR100_ARCHIVE, "cifar100", lambda downloads: not _changed_files(downloads)
+    )
     for name in MD5S:
-        if not (root / FOLDER / name).is_file():
-            raise UserError(f"no file {root / FOLDER / name}; --source takes the folder that holds {FOLDER}")
-    images, labels = read_split(root / FOLDER / "train")
-    test_images, test_labels = read_split(root / FOLDER / "test")
+        if not (root / CIFAR100_FOLDER / name).is_file():
+            raise UserError(
+                f"no file {root / CIFAR100_FOLDER / name}; --source takes the folder that holds {CIFAR100_FOLDER}"
+            )
+    images, labels = read_split(root / CIFAR100_FOLDER / "train")
+    test_images, test_labels = read_split(root / CIFAR100_FOLDER / "test")
     paths = shipped_paths("cifar100")
-    if read_pickle(root / FOLDER / "meta").get("fine_label_names") != list(paths):
-        raise UserError(f"{root / FOLDER}: meta does not list the 100 classes of CIFAR-100")
+    if read_pickle(root / CIFAR100_FOLDER / "meta").get("fine_label_names") != list(paths):
+        raise UserError(f"{root / CIFAR100_FOLDER}: meta does not list the 100 classes of CIFAR-100")
     changed = _changed_files(root)
     is_val = _last_of_each_class(labels, VAL_PER_CLASS)
     pixels = {"train": images[~is_val], "val": images[is_val], "test": test_images}
@@ -74,12 +80,12 @@ def open_source(request: SourceRequest) -> Source:
 
     def pieces() -> Iterator[Piece]:
         for split, rows in pixels.items():
-            for start in range(0, len(rows), CHUNK):
-                yield Piece(split, start, partial(np.asarray, rows[start : start + CHUNK]))
+            for start in range(0, len(rows), ROWS_PER_PIECE):
+                yield Piece(split, start, partial(np.asarray, rows[start : start + ROWS_PER_PIECE]))
 
     remarks = [f"{', '.join(changed)} differ from the official CIFAR-100"] if changed else []
-    checksums = {name: file_digest(root / FOLDER / name, follow=True) for name in MD5S}
-    return Source(paths, labels_of, SIZE, pieces, checksums=checksums, remarks=remarks)
+    checksums = {name: file_digest(root / CIFAR100_FOLDER / name, follow=True) for name in MD5S}
+    return Source(paths, labels_of, CIFAR100_SIZE, pieces, checksums=checksums, remarks=remarks)
 
 
 def _pictures(path: Path) -> Source:
@@ -91,7 +97,8 @@ def _pictures(path: Path) -> Source:
         "test": defaultdict(dict),
     }
     for place, load in _iterate_files(path):
-        if (match := PICTURE.fullmatch(place)) and not METADATA.search(place):
+        match = IMAGE_PATH.fullmatch(place)
+        if match and not MACOS_FILE.search(place):
             split, name, file = match.groups()
             split = split.lower()
             if name not in index:
@@ -115,7 +122,8 @@ def _pictures(path: Path) -> Source:
             for row, (_, _, load) in enumerate(listed):
                 yield Piece(split, row, load)
 
-    names, ids = list(index), dict[str, list[str]]()
+    names = list(index)
+    ids = dict[str, list[str]]()
     for split, listed in rows.items():
         ids[split] = [file for file, _, _ in listed]
         if len(set(ids[split])) < len(listed):  # the class tells files of one name apart
@@ -123,10 +131,10 @@ def _pictures(path: Path) -> Source:
     return Source(
         paths,
         {split: np.array([label for _, label, _ in listed], dtype=np.int64) for split, listed in rows.items()},
-        SIZE,
+        CIFAR100_SIZE,
         pieces,
         checksums={path.name: file_digest(path, follow=True)} if path.is_file() else {},
-        remarks=[BY_NAME],
+        remarks=[VALIDATION_REMARK],
         ids=ids,
         ordered=False,
     )
@@ -140,7 +148,7 @@ def _iterate_files(source: Path) -> Iterator[tuple[str, Callable[[], Images]]]:
         return
     try:
         archive = zipfile.ZipFile(source)
-    except (*DAMAGED, OSError) as error:
+    except (*ARCHIVE_ERRORS, OSError) as error:
         raise UserError(f"{source.name} is not a complete zip file ({error})") from None
     if any(member.flag_bits & ENCRYPTED for member in archive.infolist()):
         raise UserError(f"{source.name} is encrypted: unpack it, and give the folder")
@@ -156,19 +164,19 @@ def _load(read: Callable[[], bytes], name: str) -> Images:
     """Return a picture [1, 3, 32, 32], whose size is compared before it is decoded."""
     try:
         content = read()
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:
             width, height = image.size
-    except (*DAMAGED, OSError, Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+    except (*ARCHIVE_ERRORS, OSError, Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         reason = "not a JPEG or PNG file" if isinstance(error, UnidentifiedImageError) else error
         raise UnreadableImageError(f"image {name} cannot be read ({reason})") from None
-    if (height, width) != SIZE:
+    if (height, width) != CIFAR100_SIZE:
         raise UnreadableImageError(f"image {name} has {width}x{height} pixels, not 32x32")
-    return decode(content, name, SIZE)
+    return decode(content, name, CIFAR100_SIZE)
 
 
 def _changed_files(root: Path) -> list[str]:
     """Return the names of the files that are not the official ones."""
-    return [name for name, md5 in MD5S.items() if not check_integrity(root / FOLDER / name, md5)]
+    return [name for name, md5 in MD5S.items() if not check_integrity(root / CIFAR100_FOLDER / name, md5)]
 
 
 def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -183,7 +191,8 @@ def _last_of_each_class(labels: Labels, num: int) -> np.ndarray[tuple[int], np.d
 def read_split(path: Path) -> tuple[Images, Labels]:
     """Return images [N, 3, 32, 32] and labels [N]."""
     content = read_pickle(path)
-    pixels, labels = content.get("data"), content.get("fine_labels")
+    pixels = content.get("data")
+    labels = content.get("fine_labels")
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or not isinstance(labels, list):
         raise UserError(f"{path} has no array of images and list of labels: it is not a CIFAR-100 file")
     if not labels or pixels.shape != (len(labels), 3 * 32 * 32):
@@ -205,7 +214,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 def read_pickle(path: Path) -> dict[Any, Any]:
     """Return the dictionary that a file holds."""
-    content = read_bytes(path, LARGEST, follow=True)
+    content = read_bytes(path, MAX_CIFAR_BYTES, follow=True)
     try:
         _check_memo(content)
         arrays = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()

@@ -17,25 +17,28 @@ from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_given
 
-FOLDER = "fgvc-aircraft-2013b"
-SHA256 = "e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834"
-ARCHIVE = Remote("FGVC-Aircraft", FGVCAircraft._URL, SHA256)
+FGVC_FOLDER = "fgvc-aircraft-2013b"
+FGVC_SHA256 = "e4e323d410e29f0370c81eabdcbb0e2b813acea1de22891b70b58ff41bfc9834"
+FGVC_ARCHIVE = Remote("FGVC-Aircraft", FGVCAircraft._URL, FGVC_SHA256)
 BANNER = 20  # pixels at the bottom with the copyright
-SIZE = 224
+FGVC_SIZE = 224
 LEVELS = ("manufacturer", "family", "variant")
 
 
 def open_source(request: SourceRequest) -> Source:
     """Read the annotations in the folder that holds `fgvc-aircraft-2013b`, or in its archive; None downloads that."""
     dataset = "fgvc --protocol authors" if request.jpeg_quality else "fgvc"
-    root = source_root(request, FOLDER, ARCHIVE, dataset, lambda downloads: (downloads / FOLDER).is_dir())
-    images_folder = root / FOLDER / "data" / "images"
+    root = source_root(
+        request, FGVC_FOLDER, FGVC_ARCHIVE, dataset, lambda downloads: (downloads / FGVC_FOLDER).is_dir()
+    )
+    images_folder = root / FGVC_FOLDER / "data" / "images"
     if not images_folder.is_dir():
-        raise UserError(f"no folder {images_folder}; --source takes the folder that holds {FOLDER}")
+        raise UserError(f"no folder {images_folder}; --source takes the folder that holds {FGVC_FOLDER}")
     annotated = {split: _annotations(root, split) for split in SPLITS}
     paths = _join_tree(annotated)
-    variants = root / FOLDER / "data" / "variants.txt"
-    if unlisted := paths.keys() - {line.strip() for line in _read_lines(variants)}:
+    variants = root / FGVC_FOLDER / "data" / "variants.txt"
+    unlisted = paths.keys() - {line.strip() for line in _read_lines(variants)}
+    if unlisted:
         raise UserError(f"{min(unlisted)} is not in {variants}, or the folder is incomplete")
     index = {variant: i for i, variant in enumerate(paths)}
     labels = {
@@ -48,10 +51,12 @@ def open_source(request: SourceRequest) -> Source:
             for row, image in enumerate(images):
                 yield Piece(split, row, partial(load_image, images_folder / f"{image}.jpg", request.jpeg_quality))
 
-    lists = sorted((root / FOLDER / "data").glob("images_*.txt"))
+    lists = sorted((root / FGVC_FOLDER / "data").glob("images_*.txt"))
     checksums = {path.name: file_digest(path, follow=True) for path in lists}
     ids = {split: [f"{image}.jpg" for image in images] for split, images in annotated.items()}
-    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=source_identity(root), ids=ids)
+    return Source(
+        paths, labels, (FGVC_SIZE, FGVC_SIZE), pieces, checksums=checksums, identity=source_identity(root), ids=ids
+    )
 
 
 def load_image(path: Path, jpeg_quality: int = 0) -> Images:
@@ -65,7 +70,7 @@ def load_image(path: Path, jpeg_quality: int = 0) -> Images:
         Image.fromarray(cropped.permute(1, 2, 0).numpy()).save(saved, "JPEG", quality=jpeg_quality)
         return decode_pixels(saved.getvalue())
 
-    return decode_file(path, (SIZE, SIZE), without_banner)
+    return decode_file(path, (FGVC_SIZE, FGVC_SIZE), without_banner)
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -76,7 +81,7 @@ def _annotations(root: Path, split: str) -> dict[str, dict[str, str]]:
     """Return {image: {level: name}} of a split, from the three annotation files."""
     images: dict[str, dict[str, str]] = {}
     for level in reversed(LEVELS):  # the rows are in the order of the variants' file
-        path = root / FOLDER / "data" / f"images_{level}_{split}.txt"
+        path = root / FGVC_FOLDER / "data" / f"images_{level}_{split}.txt"
         for line in _read_lines(path):
             image, _, name = line.partition(" ")
             if not name.strip() or not image or "/" in image or "\0" in image:

@@ -12,12 +12,12 @@ from typing import Any
 
 from hierbench.data.image import Images, UnreadableImageError, decode, decode_file
 from hierbench.data.source import DamagedArchiveError, KeptError, Piece
-from hierbench.utils.archives import DAMAGED, open_tar, tar_members
+from hierbench.utils.archives import ARCHIVE_ERRORS, open_tar, tar_members
 from hierbench.utils.errors import UserError
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
 NESTED = 3  # levels of archives within archives that are read; ImageNet's has one
-LARGEST = 1 << 26  # bytes of an image file; ImageNet's largest has 15 MB
+MAX_IMAGE_BYTES = 1 << 26  # bytes of an image file; ImageNet's largest has 15 MB
 
 
 class Locator:
@@ -57,7 +57,7 @@ class Locator:
                 if name in self.place_by_name:
                     where = f"{self.place_by_name[name]} and {path}"
                     raise KeptError(f"{name} occurs twice: {where}; say which folder with --source")
-                yield self._piece(name, path, partial(decode_file, Path(path), self.image_size, limit=LARGEST))
+                yield self._piece(name, path, partial(decode_file, Path(path), self.image_size, limit=MAX_IMAGE_BYTES))
             elif name.endswith(ARCHIVES):
                 archives.append(Path(path))
         for archive in sorted(archives):
@@ -71,7 +71,7 @@ class Locator:
                 for piece in self._in_tar(stream, str(archive), NESTED):
                     members.append((piece.split, piece.start))
                     yield piece
-            except DAMAGED as error:
+            except ARCHIVE_ERRORS as error:
                 raise DamagedArchiveError(
                     f"{archive} is truncated or damaged ({error}); the {len(members):,} of {len(self.wanted):,} images "
                     "read from it are discarded",
@@ -81,12 +81,13 @@ class Locator:
 
     def _in_tar(self, stream: Any, where: str, nested: int) -> Iterator[Piece]:
         for tar, member in tar_members(stream):
-            name, place = member.name.rpartition("/")[2], f"{where}/{member.name}"
+            name = member.name.rpartition("/")[2]
+            place = f"{where}/{member.name}"
             content = tar.extractfile(member) if member.isfile() else None
             if content is None:
                 continue
             if name in self.wanted and name not in self.place_by_name:
-                if member.size > LARGEST:
+                if member.size > MAX_IMAGE_BYTES:
                     yield self._piece(name, place, partial(_too_large, place))
                 else:
                     yield self._piece(name, place, partial(decode, content.read(), place, self.image_size))
@@ -104,7 +105,8 @@ def files_below(folder: Path) -> Iterator[str]:
     folders = [str(folder)]
     while folders:  # os.walk of Python 3.11 calls itself, and a folder may be nested deeply
         place = folders.pop()
-        if (real := os.path.realpath(place)) in seen:
+        real = os.path.realpath(place)
+        if real in seen:
             continue
         seen.add(real)
         with os.scandir(place) as listing:
@@ -114,4 +116,4 @@ def files_below(folder: Path) -> Iterator[str]:
 
 
 def _too_large(name: str) -> Images:
-    raise UnreadableImageError(f"image {name} has more than {LARGEST >> 20} MiB")
+    raise UnreadableImageError(f"image {name} has more than {MAX_IMAGE_BYTES >> 20} MiB")

@@ -16,7 +16,7 @@ import numpy as np
 
 from hierbench.data.datasets.image_finder import ARCHIVES, Locator, files_below
 from hierbench.data.source import Piece, Source, SourceRequest, shipped_paths, source_identity
-from hierbench.utils.archives import DAMAGED, open_tar, tar_members, tar_names
+from hierbench.utils.archives import ARCHIVE_ERRORS, open_tar, tar_members, tar_names
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes
 
@@ -25,8 +25,9 @@ VAL_PER_CLASS = 50
 TRAIN_NAME = re.compile(r"(n\d{8})_(\d{1,18})\.JPEG")
 TEST_NAME = re.compile(r"ILSVRC2012_val_\d{8}\.JPEG")
 DEVKIT = "ILSVRC2012_devkit_t12"
-TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
-LARGEST = 1 << 24  # bytes of a file of the devkit; its meta.mat has 1 MB
+TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+META = "meta.mat"
+MAX_DEVKIT_BYTES = 1 << 24  # bytes of a file of the devkit; its meta.mat has 1 MB
 NOTICE = "ImageNet (ILSVRC2012): for non-commercial research and education, by the terms of image-net.org"
 
 
@@ -48,12 +49,14 @@ def open_source(request: SourceRequest) -> Source:
     train: dict[str, set[str]] = defaultdict(set)
     test: dict[str, str] = {}  # name: class, "" where its folder does not say
     for folder, name in _names(source):
-        if match := TRAIN_NAME.fullmatch(name):
+        match = TRAIN_NAME.fullmatch(name)
+        if match:
             if match[1] in index:
                 train[match[1]].add(name)
         elif TEST_NAME.fullmatch(name):
             test[name] = folder if folder in index else ""
-    if missing := [wnid for wnid in index if len(train[wnid]) < 2]:
+    missing = [wnid for wnid in index if len(train[wnid]) < 2]
+    if missing:
         raise UserError(f"{source}: {len(missing):,} of 1,000 classes have fewer than 2 train images: {missing[0]}")
     if not test:
         raise UserError(f"{source} has no images ILSVRC2012_val_*.JPEG: val or ILSVRC2012_img_val.tar is missing")
@@ -102,7 +105,7 @@ def _names(source: Path) -> Iterator[tuple[str, str]]:
     for archive in sorted(archives):
         try:
             yield from (("", name.rpartition("/")[2]) for name in tar_names(archive))
-        except DAMAGED as error:
+        except ARCHIVE_ERRORS as error:
             raise UserError(f"{archive} is truncated or damaged ({error})") from None
 
 
@@ -122,16 +125,16 @@ def _read_devkit(source: Path) -> tuple[str, bytes]:
     contents: dict[str, bytes] = {}
     for path in map(Path, files_below(source)):
         if path.name in (TRUTH, META):
-            contents[path.name] = read_bytes(path, LARGEST, follow=True)
+            contents[path.name] = read_bytes(path, MAX_DEVKIT_BYTES, follow=True)
         elif DEVKIT in path.name and path.name.endswith(ARCHIVES):
             try:
                 with open_tar(path) as stream:
                     for tar, member in tar_members(stream):
                         name = member.name.rpartition("/")[2]
                         content = tar.extractfile(member) if name in (TRUTH, META) else None
-                        if content is not None and member.size <= LARGEST:
+                        if content is not None and member.size <= MAX_DEVKIT_BYTES:
                             contents[name] = content.read()
-            except DAMAGED as error:
+            except ARCHIVE_ERRORS as error:
                 raise UserError(f"{path} is truncated or damaged ({error})") from None
     if len(contents) < 2:
         raise UserError(

@@ -10,5 +10,6 @@ from hierbench.data.user.vectors import class_names, read_vectors, vectors_sourc
 def open_source(request: SourceRequest) -> Source:
     """Return the features; the request is for datasets that are read from files of the user's."""
     place = Path(str(resources.files("hierbench.benchmarks"))) / "features" / "photos.npz"
-    arrays, leaves = read_vectors(place), shipped_paths("cifar100")
+    arrays = read_vectors(place)
+    leaves = shipped_paths("cifar100")
     return vectors_source(arrays, place, {name: leaves[name] for name in class_names(arrays, list(leaves), place)})

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.data.image import Images
-from hierbench.data.source import CHUNK, Labels, Piece, Source, SourceRequest, shipped_paths
+from hierbench.data.source import ROWS_PER_PIECE, Labels, Piece, Source, SourceRequest, shipped_paths
 
 # In float64, so that no processor's last bit of a sine changes a pixel, and with it the digest and every run's id.
 Floats = NDArray[np.float64]
 Radius = Callable[[Any], Any]  # of angles
 
-SIZE = 32
-SEED = 20231002
+SHAPES_SIZE = 32
+SHAPES_SEED = 20231002
 LARGEST_SHARE = 0.59  # of another class in a picture's outline, and in its fill
 SAME_FAMILY = 0.6  # probability that the other outline is of the same family
 PER_CLASS = {"train": 100, "val": 20, "test": 40}
@@ -38,7 +38,8 @@ def _regular(corners: int) -> Radius:
 
 def _star(points: int) -> Radius:
     """Return the radius of a star: straight lines between radius 1 and 0.42."""
-    half, inner = np.pi / points, 0.42
+    half = np.pi / points
+    inner = 0.42
 
     def radius(angle: Any) -> Any:
         turn = np.abs((angle + half) % (2.0 * half) - half)  # angle from the nearest point
@@ -89,13 +90,15 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     def uniform(low: float, high: float, *shape: int) -> Floats:
         return rng.uniform(low, high, (num, *shape))
 
-    grid = ((np.arange(SIZE) + 0.5) / (SIZE / 2) - 1.0)[None]
+    grid = ((np.arange(SHAPES_SIZE) + 0.5) / (SHAPES_SIZE / 2) - 1.0)[None]
     x = grid[:, None, :] - uniform(-0.08, 0.08, 1, 1)
     y = grid[:, :, None] - uniform(-0.08, 0.08, 1, 1)
-    turn, scale = uniform(-0.15, 0.15, 1, 1), uniform(0.8, 0.95, 1, 1)
+    turn = uniform(-0.15, 0.15, 1, 1)
+    scale = uniform(0.8, 0.95, 1, 1)
     u = (np.cos(turn) * x + np.sin(turn) * y) / scale
     v = (np.cos(turn) * y - np.sin(turn) * x) / scale
-    distance, angle = np.hypot(u, v), np.arctan2(v, u)
+    distance = np.hypot(u, v)
+    angle = np.arctan2(v, u)
 
     shapes, fills = np.divmod(labels, len(FILLS))
     outlines = [radius for of_family in FAMILIES.values() for radius in of_family.values()]
@@ -103,20 +106,21 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     radius = (1.0 - share) * _apply_each(outlines, shapes, angle) + share * _apply_each(
         outlines, _other_shapes(shapes, rng), angle
     )
-    inward, other_fills = radius - distance, (fills + rng.integers(1, len(FILLS), num)) % len(FILLS)
+    inward = radius - distance
+    other_fills = (fills + rng.integers(1, len(FILLS), num)) % len(FILLS)
     share = uniform(0.0, LARGEST_SHARE, 1, 1)
     textures = list(FILLS.values())
     weight = (1.0 - share) * _apply_each(textures, fills, u, v, inward) + share * _apply_each(
         textures, other_fills, u, v, inward
     )
-    inside = 0.5 + 0.5 * np.tanh(inward * scale * (SIZE / 2))
+    inside = 0.5 + 0.5 * np.tanh(inward * scale * (SHAPES_SIZE / 2))
 
     # Light shapes on dark ground, the second colour of a fill dark again: colours vary, the contrast's sign does not.
     slope = uniform(-0.5, 0.5, 1, 1) * grid[:, None, :] + uniform(-0.5, 0.5, 1, 1) * grid[:, :, None]
     background = uniform(0.0, 0.4, 3, 1, 1) + slope[:, None] * uniform(0.0, 0.4, 3, 1, 1)
     for _ in range(2):  # clutter: discs anywhere, behind the shape
         away = np.hypot(grid[:, None, :] - uniform(-1, 1, 1, 1), grid[:, :, None] - uniform(-1, 1, 1, 1))
-        disc = 0.5 + 0.5 * np.tanh((uniform(0.1, 0.35, 1, 1) - away) * (SIZE / 4))
+        disc = 0.5 + 0.5 * np.tanh((uniform(0.1, 0.35, 1, 1) - away) * (SHAPES_SIZE / 4))
         background += disc[:, None] * (uniform(0.0, 0.6, 3, 1, 1) - background) * 0.6
     light = uniform(0.6, 1.0, 3, 1, 1)
     dark = light - uniform(0.4, 0.6, 1, 1, 1)
@@ -136,7 +140,9 @@ def _apply_each(functions: Sequence[Callable[..., Floats]], which: Labels, *argu
 
 def _other_shapes(shapes: Labels, rng: np.random.Generator) -> Labels:
     """Return another shape for each: with probability `SAME_FAMILY` of the same family, else any."""
-    num, total, of_family = len(shapes), sum(map(len, FAMILIES.values())), len(FAMILIES["round"])
+    num = len(shapes)
+    total = sum(map(len, FAMILIES.values()))
+    of_family = len(FAMILIES["round"])
     first = shapes - shapes % of_family
     relative = first + (shapes - first + rng.integers(1, of_family, num)) % of_family
     anyone = (shapes + rng.integers(1, total, num)) % total
@@ -150,8 +156,8 @@ def open_source(request: SourceRequest) -> Source:
 
     def pieces() -> Iterator[Piece]:
         for number, (split, rows) in enumerate(labels.items()):
-            rng = np.random.default_rng([SEED, number])
-            for start in range(0, len(rows), CHUNK):
-                yield Piece(split, start, partial(np.asarray, draw(rows[start : start + CHUNK], rng)))
+            rng = np.random.default_rng([SHAPES_SEED, number])
+            for start in range(0, len(rows), ROWS_PER_PIECE):
+                yield Piece(split, start, partial(np.asarray, draw(rows[start : start + ROWS_PER_PIECE], rng)))
 
-    return Source(paths, labels, (SIZE, SIZE), pieces, checksums={"seed": str(SEED)})
+    return Source(paths, labels, (SHAPES_SIZE, SHAPES_SIZE), pieces, checksums={"seed": str(SHAPES_SEED)})

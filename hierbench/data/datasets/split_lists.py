@@ -16,24 +16,24 @@ from hierbench.data.datasets.image_finder import Locator
 from hierbench.data.source import Labels, Piece, Source, SourceRequest, source_identity
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.readers import read_tree
-from hierbench.utils.archives import DAMAGED
+from hierbench.utils.archives import ARCHIVE_ERRORS
 from hierbench.utils.download import Remote, obtain
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
-COMMIT = "f0bb7d0a7c4a9c7c9517045a4be4446e9baf824f"
-URL = f"https://raw.githubusercontent.com/fiveai/making-better-mistakes/{COMMIT}"
+SPLIT_LISTS_COMMIT = "f0bb7d0a7c4a9c7c9517045a4be4446e9baf824f"
+SPLIT_LISTS_URL = f"https://raw.githubusercontent.com/fiveai/making-better-mistakes/{SPLIT_LISTS_COMMIT}"
 LICENCE = (
-    f"tree and split lists: github.com/fiveai/making-better-mistakes at {COMMIT[:7]} (Bertinetto et al., CVPR 2020), "
-    "CC BY-NC-SA 4.0, not for commercial use"
+    f"tree and split lists: github.com/fiveai/making-better-mistakes at {SPLIT_LISTS_COMMIT[:7]} "
+    "(Bertinetto et al., CVPR 2020), CC BY-NC-SA 4.0, not for commercial use"
 )
 IMAGE_SIZE = (224, 224)
-LARGEST = 1 << 26  # bytes of a file; all of tieredImageNet-H's have 1.8 MB
+MAX_LIST_BYTES = 1 << 26  # bytes of a file; all of tieredImageNet-H's have 1.8 MB
 
 
 def listed_file(path: str, *, sha256: str = "", blob: str = "") -> Remote:
     """Return a file of the repository, with its digest: SHA-256, or git's blob id."""
-    return Remote(path.rpartition("/")[2], f"{URL}/{path}", sha256, blob, largest=LARGEST)
+    return Remote(path.rpartition("/")[2], f"{SPLIT_LISTS_URL}/{path}", sha256, blob, largest=MAX_LIST_BYTES)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def open_listed(
     """
     lists = read_lists(tree, splits, request.downloads, request.offline)
     locator = Locator(lists.names, IMAGE_SIZE)
-    checksums, remarks = dict(lists.checksums), list[str]()
+    checksums = dict(lists.checksums)
+    remarks = list[str]()
 
     def pieces() -> Iterator[Piece]:
         yield from locator.pieces(source)
@@ -94,12 +95,13 @@ def _file(file: Remote, downloads: Path, offline: Path | None) -> Path:
     if offline is None:
         way_out = "get it elsewhere and give its folder with --offline"
         return obtain(file, downloads / "making-better-mistakes", way_out)
-    places = (offline / file.url.removeprefix(f"{URL}/"), offline / file.name)
+    places = (offline / file.url.removeprefix(f"{SPLIT_LISTS_URL}/"), offline / file.name)
     found_file = next((path for path in places if path.is_file()), None)
     if found_file is None:
         raise UserError(f"--offline {offline}: no file {file.name}; it is {file.url}")
-    if mismatch := file.mismatch(found_file):
-        raise UserError(f"{found_file} is not {file.name} of commit {COMMIT[:7]}: {mismatch}")
+    mismatch = file.mismatch(found_file)
+    if mismatch:
+        raise UserError(f"{found_file} is not {file.name} of commit {SPLIT_LISTS_COMMIT[:7]}: {mismatch}")
     return found_file
 
 
@@ -109,14 +111,16 @@ def read_splits(archive: Path, paths: dict[str, tuple[str, ...]]) -> tuple[dict[
     try:
         with zipfile.ZipFile(archive) as content:
             for member in content.namelist():
-                if match := re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member):
+                match = re.fullmatch(r"[^/]+/(train|val|test)/([^/]+)\.txt", member)
+                if match:
                     listed[match[1], match[2]] = content.read(member).decode("utf-8").split()
-    except (*DAMAGED, OSError) as error:  # an offset before its beginning is the system's error
+    except (*ARCHIVE_ERRORS, OSError) as error:  # an offset before its beginning is the system's error
         raise UserError(f"{archive.name} is not a complete zip file ({error})") from None
     odd = sorted({name for _, name in listed} ^ set(paths))
     if odd:
         raise UserError(f"{archive.name} and the tree do not have the same classes: {odd[0]} is in only one of them")
-    labels, names = {}, {}
+    labels = {}
+    names = {}
     seen: dict[str, str] = {}
     for split in SPLITS:
         rows = [(label, image) for label, name in enumerate(paths) for image in listed.get((split, name), [])]

@@ -4,10 +4,10 @@ from hierbench.data.datasets.split_lists import listed_file, open_listed
 from hierbench.data.source import Source, SourceRequest
 from hierbench.utils.errors import UserError
 
-TREE = listed_file(
+TIERED_TREE = listed_file(
     "data/tiered_imagenet_isa.txt", sha256="db79a24707a00437abd809f9f845b19557321a21525aed486788907b20b5511f"
 )
-SPLITS = listed_file(
+TIERED_SPLITS = listed_file(
     "dataset_splits/splits_tiered.zip", sha256="826a0ae5796983cf75f41277a48e5e07b34b2b7fca8347d0def117ff83a5a5de"
 )
 
@@ -20,4 +20,4 @@ def open_source(request: SourceRequest) -> Source:
             "downloaded; with the folder of its images or tar archives run: "
             "hierbench data prepare tieredimagenet-h --source FOLDER"
         )
-    return open_listed(TREE, SPLITS, request, request.source)
+    return open_listed(TIERED_TREE, TIERED_SPLITS, request, request.source)

@@ -16,33 +16,37 @@ from torch import Tensor
 
 from hierbench.data.image import Images, UnreadableImageError, decode
 from hierbench.data.source import Piece, Source, SourceRequest, obtain_archive, shipped_paths, source_identity
-from hierbench.utils.archives import DAMAGED, zip_member
+from hierbench.utils.archives import ARCHIVE_ERRORS, zip_member
 from hierbench.utils.download import Remote
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest
 
 ROOT = "tiny-imagenet-200"
-SHA256 = "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821"
-ARCHIVE = Remote("the zip of Tiny ImageNet (for research use only)", f"http://cs231n.stanford.edu/{ROOT}.zip", SHA256)
-SIZE = 64
+TINY_IMAGENET_SHA256 = "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821"
+TINY_IMAGENET_ARCHIVE = Remote(
+    "the zip of Tiny ImageNet (for research use only)", f"http://cs231n.stanford.edu/{ROOT}.zip", TINY_IMAGENET_SHA256
+)
+TINY_IMAGENET_SIZE = 64
 VAL_SHARE = 10  # one in ten of each class's train images
-LARGEST = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list of 0.5 MB
+MAX_MEMBER_BYTES = 1 << 20  # bytes of a member; the largest, words.txt aside, is a list of 0.5 MB
 
 
 def open_source(request: SourceRequest) -> Source:
     """Read the zip's contents and annotations; the source is the zip or a folder that holds it, None downloads it."""
     source = request.source
     if source is None:
-        path = obtain_archive(ARCHIVE, request.downloads, "tiny-imagenet")
+        path = obtain_archive(TINY_IMAGENET_ARCHIVE, request.downloads, "tiny-imagenet")
     else:
         path = source / f"{ROOT}.zip" if source.is_dir() else source
     if not path.is_file():
         raise UserError(f"no archive {path}; give the zip of Tiny ImageNet with --source")
     try:
         archive = zipfile.ZipFile(path)
-        wnids = zip_member(archive, f"{ROOT}/wnids.txt", LARGEST).decode("ascii").split()
-        annotations = zip_member(archive, f"{ROOT}/val/val_annotations.txt", LARGEST).decode("ascii").splitlines()
-    except (*DAMAGED, OSError) as error:  # an offset before its beginning is the system's error
+        wnids = zip_member(archive, f"{ROOT}/wnids.txt", MAX_MEMBER_BYTES).decode("ascii").split()
+        annotations = (
+            zip_member(archive, f"{ROOT}/val/val_annotations.txt", MAX_MEMBER_BYTES).decode("ascii").splitlines()
+        )
+    except (*ARCHIVE_ERRORS, OSError) as error:  # an offset before its beginning is the system's error
         raise UserError(f"{path.name} is not a complete zip file ({error})") from None
     except KeyError as error:
         raise UserError(f"{path.name} is not Tiny ImageNet's archive: {str(error.args[0]).strip()}") from None
@@ -65,21 +69,29 @@ def open_source(request: SourceRequest) -> Source:
 
     ids = {split: [name.rpartition("/")[2] for name, _ in rows] for split, rows in items.items()}
     checksums = {path.name: file_digest(path, follow=True)}
-    return Source(paths, labels, (SIZE, SIZE), pieces, checksums=checksums, identity=source_identity(path), ids=ids)
+    return Source(
+        paths,
+        labels,
+        (TINY_IMAGENET_SIZE, TINY_IMAGENET_SIZE),
+        pieces,
+        checksums=checksums,
+        identity=source_identity(path),
+        ids=ids,
+    )
 
 
 def _load(archive: zipfile.ZipFile, name: str) -> Images:
     def of_size(pixels: Tensor) -> Tensor:
         height, width = pixels.shape[1:]
-        if (height, width) != (SIZE, SIZE):
-            raise ValueError(f"it is {width}x{height}, not {SIZE}x{SIZE}")
+        if (height, width) != (TINY_IMAGENET_SIZE, TINY_IMAGENET_SIZE):
+            raise ValueError(f"it is {width}x{height}, not {TINY_IMAGENET_SIZE}x{TINY_IMAGENET_SIZE}")
         return pixels
 
     try:
-        content = zip_member(archive, name, LARGEST)
-    except (*DAMAGED, OSError) as error:
+        content = zip_member(archive, name, MAX_MEMBER_BYTES)
+    except (*ARCHIVE_ERRORS, OSError) as error:
         raise UnreadableImageError(f"image {name} cannot be read ({error})") from None
-    return decode(content, name, (SIZE, SIZE), of_size)
+    return decode(content, name, (TINY_IMAGENET_SIZE, TINY_IMAGENET_SIZE), of_size)
 
 
 def _train_and_val(
@@ -87,9 +99,11 @@ def _train_and_val(
 ) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in names:
-        if match := re.fullmatch(rf"{ROOT}/train/(n\d+)/images/\1_([0-9]{{1,18}})\.JPEG", name):
+        match = re.fullmatch(rf"{ROOT}/train/(n\d+)/images/\1_([0-9]{{1,18}})\.JPEG", name)
+        if match:
             numbered[match[1]].append((int(match[2]), name))
-    train, val = [], []
+    train = []
+    val = []
     for wnid, label in index.items():
         images = [name for _, name in sorted(numbered[wnid])]
         if len(images) < 2:

@@ -25,7 +25,8 @@ def list_rows(images: str, *, with_split: bool) -> Listing:
     if with_split and not has_own_splits(loaded):
         have = ", ".join(loaded)
         raise UserError(f"{images} has no train and test ({have}): write splits = {{val = 0.1, test = 0.2, seed = 0}}")
-    photographs, columns = list[Photograph](), dict[str, Any]()
+    photographs = list[Photograph]()
+    columns = dict[str, Any]()
     for title, rows in loaded.items():
         split = find_split(title) if with_split else ""
         if split or not with_split:
@@ -69,7 +70,8 @@ def _columns(rows: Any, where: str) -> tuple[Any, list[str]]:
             have = f"{len(columns)} {kind} columns {', '.join(columns)}" if columns else f"no {kind} column"
             raise UserError(f"{where} has {have}; choose it in Python and save_to_disk")
     (image,), (label,) = columns_by_kind.values()
-    names, labels = getattr(rows.features[label], "names", None), list[str]()
+    names = getattr(rows.features[label], "names", None)
+    labels = list[str]()
     for number, value in enumerate(rows[label]):
         if value is None or not (0 <= value < len(names) if names else value.strip()):
             raise UserError(

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 SAVED = ("dataset_dict.json", "state.json")  # of a folder that `save_to_disk` of its `datasets` wrote
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
-SHOWN = 100  # missing files that an error names
+MAX_NAMED_FILES = 100  # missing files that an error names
 REMARKED = 5  # classes in a remark
-LARGEST = 1 << 30  # bytes of a manifest
-SEPARATORS = {  # that other tables use, and the question of the error for each
+MAX_MANIFEST_BYTES = 1 << 30  # bytes of a manifest
+OTHER_SEPARATORS = {  # that other tables use, and the question of the error for each
     sep: f"is the separator {name}? then save it as .csv with commas"
     for sep, name in ((";", ";"), ("\t", "a tab"), ("|", "|"))
 }
@@ -55,7 +55,8 @@ def list_images(section: SourceSection) -> Listing:
         UserError: an empty class folder, a folder where an image is expected, a folder that may not be read, or a
             mistake in the manifest.
     """
-    place, with_split = Path(section.images), section.splits.kind == "column"
+    place = Path(section.images)
+    with_split = section.splits.kind == "column"
     if is_hugging_face(section.images):
         from hierbench.data.user.huggingface import list_rows
 
@@ -66,14 +67,16 @@ def list_images(section: SourceSection) -> Listing:
         raise GoneError(f"no folder of images {place}")
     if with_split:
         raise UserError(f'splits = "column" needs a manifest, and images = {section.images!r} is not .csv or .parquet')
-    listing, names = Listing(place), _folders_in(place, Listing(place))
+    listing = Listing(place)
+    names = _folders_in(place, Listing(place))
     if section.splits.kind == "folders":
         _add_splits(names, listing)
     elif _are_splits(names):
         raise UserError(f'{place} holds {", ".join(names)} and no classes; write splits = "folders"')
     else:
         _add_classes("", "", listing)
-        if alike := [name for name in names if find_split(name)]:
+        alike = [name for name in names if find_split(name)]
+        if alike:
             listing.notes.append(f"class folders with names of splits: {', '.join(alike)}; all folders are classes")
     listing.photographs.sort(key=lambda photograph: photograph.name)
     return listing
@@ -106,10 +109,12 @@ def _add_splits(names: Sequence[str], listing: Listing) -> None:
     Where no images for validation are left, they are a share of the training images, as of a Hugging Face dataset.
     """
     place = listing.root
-    if odd := sorted(name for name in names if not find_split(name)):
+    odd = sorted(name for name in names if not find_split(name))
+    if odd:
         raise unknown_name(f"split folder in {place}:", odd[0], SPLITS)
     folder_of = {find_split(name): name for name in names}
-    if twice := sorted(set(names) - set(folder_of.values())):
+    twice = sorted(set(names) - set(folder_of.values()))
+    if twice:
         raise UserError(f"{place} has two folders of one split, {twice[0]} and {folder_of[find_split(twice[0])]}")
     if not _are_splits(names):
         raise UserError(
@@ -140,9 +145,11 @@ def _links_to_parent(entry: os.DirEntry[str], listing: Listing) -> bool:
     """Whether a folder is a link to one that it lies in, of which it would take all images; such a link is noted."""
     if not entry.is_symlink():
         return False
-    target, folder = os.path.realpath(entry.path), Path(entry.path).absolute().parent
+    target = os.path.realpath(entry.path)
+    folder = Path(entry.path).absolute().parent
     above = [*folder.resolve().parents, *map(os.path.realpath, (folder, *folder.parents))]  # it may be in a link itself
-    if is_above := target in map(str, above):
+    is_above = target in map(str, above)
+    if is_above:
         listing.upward[os.path.relpath(entry.path, listing.root)] = None
     return is_above
 
@@ -153,7 +160,8 @@ def _kind(name: str) -> str:
 
 def _add_classes(split: str, folder: str, listing: Listing) -> None:
     """Add the images in the class folders of a split's folder, "" for the root itself."""
-    empty, root = [], listing.root
+    empty = []
+    root = listing.root
     classes = _folders_in(root / folder, listing)
     for label in classes:
         files = list(_files_below(os.path.join(root, folder, label), listing))
@@ -167,10 +175,12 @@ def _add_classes(split: str, folder: str, listing: Listing) -> None:
 
 def _files_below(folder: str, listing: Listing) -> Iterator[str]:
     """Yield the image files below a folder at any depth, links followed, each folder once; hidden files are skipped."""
-    seen, folders = set[str](), [folder]
+    seen = set[str]()
+    folders = [folder]
     while folders:
         place = folders.pop()
-        if (real := os.path.realpath(place)) in seen:
+        real = os.path.realpath(place)
+        if real in seen:
             continue
         seen.add(real)
         with os.scandir(place) as scan:
@@ -196,17 +206,21 @@ def _read_manifest(manifest: Path, *, with_split: bool) -> Listing:
     """Read a manifest; its images are relative to its folder."""
     if not manifest.is_file():
         raise GoneError(f"no manifest {manifest}")
-    columns, table = ["image", "label", "split"][: 2 + with_split], _table(manifest)
+    columns = ["image", "label", "split"][: 2 + with_split]
+    table = _table(manifest)
     header = list(table.columns)
     for column in columns:
         if header.count(column) != 1:
             problem = "two columns" if column in header else "no column"
             near = "" if column in header else nearest(column, header)
             hint = f" (did you mean {near!r}?)" if near else ""
-            if separator := next((sep for sep in SEPARATORS if column in ",".join(header).split(sep)), ""):
-                raise UserError(f"{manifest} has {problem} {column!r}; {SEPARATORS[separator]}")
+            separator = next((sep for sep in OTHER_SEPARATORS if column in ",".join(header).split(sep)), "")
+            if separator:
+                raise UserError(f"{manifest} has {problem} {column!r}; {OTHER_SEPARATORS[separator]}")
             raise UserError(f"{manifest} has {problem} {column!r}{hint}; its columns: {', '.join(header) or 'none'}")
-    row_of, photographs, missing = dict[str, int](), list[Photograph](), list[str]()
+    row_of = dict[str, int]()
+    photographs = list[Photograph]()
+    missing = list[str]()
     for row, (image, label, *split) in enumerate(table[columns].itertuples(index=False), 1):
         place = f"{manifest}, row {row}"
         if not image or not label:
@@ -227,8 +241,8 @@ def _read_manifest(manifest: Path, *, with_split: bool) -> Listing:
     if not row_of:
         raise UserError(f"{manifest} lists no images")
     if missing:
-        more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
-        text = f"{len(missing):,} of {len(row_of):,} images are missing: {', '.join(missing[:SHOWN])}{more}"
+        more = f" and {len(missing) - MAX_NAMED_FILES:,} more" if len(missing) > MAX_NAMED_FILES else ""
+        text = f"{len(missing):,} of {len(row_of):,} images are missing: {', '.join(missing[:MAX_NAMED_FILES])}{more}"
         raise (UserError if photographs else GoneError)(f"{manifest}: {text}")
     return Listing(manifest.parent, sorted(photographs, key=lambda photograph: photograph.name))
 
@@ -237,7 +251,7 @@ def _table(manifest: Path) -> "pd.DataFrame":
     """Return a manifest as text, stripped, with "" for an empty cell; two columns may have one name."""
     import pandas as pd
 
-    content = io.BytesIO(read_bytes(manifest, LARGEST, follow=True))
+    content = io.BytesIO(read_bytes(manifest, MAX_MANIFEST_BYTES, follow=True))
     is_csv = manifest.suffix.lower() != ".parquet"
     try:
         if is_csv:  # pandas gives a second column of one name another one
@@ -251,8 +265,9 @@ def _table(manifest: Path) -> "pd.DataFrame":
         return table[(table != "").any(axis=1)]
     except Exception as error:  # pandas and pyarrow raise errors of their own for a damaged file
         header = content.getvalue()[: 1 << 16].decode("utf-8-sig", "replace").partition("\n")[0]
-        if separator := next((sep for sep in SEPARATORS if "image" in map(str.strip, header.split(sep))), ""):
-            raise UserError(f"{manifest} has no column 'image'; {SEPARATORS[separator]}") from None
+        separator = next((sep for sep in OTHER_SEPARATORS if "image" in map(str.strip, header.split(sep))), "")
+        if separator:
+            raise UserError(f"{manifest} has no column 'image'; {OTHER_SEPARATORS[separator]}") from None
         kind = "CSV file in UTF-8" if is_csv else "Parquet file"
         raise UserError(f"{manifest} is not a {kind} ({' '.join(str(error).split())[:200]})") from None
 
@@ -321,7 +336,8 @@ def imbalance(counts: dict[str, int], unit: str = "images") -> str:
     """Return the largest and the smallest class of {class: images}, or rows, and their ratio, in one line."""
     if len(set(counts.values())) == 1:
         return f"{next(iter(counts.values())):,} {unit} in each class"
-    largest, smallest = max(counts, key=lambda label: counts[label]), min(counts, key=lambda label: counts[label])
+    largest = max(counts, key=lambda label: counts[label])
+    smallest = min(counts, key=lambda label: counts[label])
     ratio = counts[largest] / counts[smallest]
     ends = [f"{counts[label]:,} ({label})" for label in (smallest, largest)]
     line = f"{unit} per class: from {ends[0]} to {ends[1]}, ratio {ratio:.3g}"

@@ -20,7 +20,7 @@ from hierbench.config.recipe_source import check_name
 from hierbench.config.sections import Expected
 from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.image import UnreadableImageError
-from hierbench.data.missing_images import NAMED, SHOWN, unreadable_images
+from hierbench.data.missing_images import MAX_NAMED_IMAGES, MAX_NAMES, unreadable_images
 from hierbench.data.source import Source
 from hierbench.data.user.listing import guess_splits
 from hierbench.data.user.user_dataset import dataset_sizes, open_source
@@ -31,8 +31,8 @@ from hierbench.utils.text import counted, one_line
 
 Channels = NDArray[np.float64]
 MEASURED = 2000  # training images, evenly chosen, that mean and deviation come from
-TOGETHER = 1024  # images that are handed to the threads at once
-SMALL = "wrn10-1-s4"  # from random weights: a table in minutes on two cores, without a download
+IMAGES_AT_ONCE = 1024  # images that are handed to the threads at once
+SMALL_BACKBONE = "wrn10-1-s4"  # from random weights: a table in minutes on two cores, without a download
 SHARES = "{val = 0.1, test = 0.2, seed = 0}"
 
 
@@ -44,7 +44,7 @@ class TemplateRequest:
     images: str  # "" with features
     tree: str
     output: Path
-    backbone: str = SMALL
+    backbone: str = SMALL_BACKBONE
     resize: str = "stretch"
     size: tuple[int, int] | None = (64, 64)  # (H, W) of the stored images
     features: str = ""
@@ -106,8 +106,8 @@ def write_recipe(
     if broken:
         names = [piece_name(source, piece) for piece in broken]
         if not request.skip_broken:
-            raise BrokenImagesError(unreadable_images(list(broken.values()), NAMED), names)
-        announce(f"{counted(len(broken), 'image')} that cannot be read left out: {', '.join(names[:SHOWN])}")
+            raise BrokenImagesError(unreadable_images(list(broken.values()), MAX_NAMES), names)
+        announce(f"{counted(len(broken), 'image')} that cannot be read left out: {', '.join(names[:MAX_NAMED_IMAGES])}")
         labels = {s: np.delete(rows, [row for split, row in broken if split == s]) for s, rows in labels.items()}
         if len(np.unique(labels["train"])) < len(source.paths):
             raise UserError("a class has no training image left without the images that cannot be read")
@@ -122,7 +122,8 @@ def write_recipe(
 
 def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -> Expected:
     """Write the file of a dataset of features, after reading them once: a value that is not finite is an error."""
-    section, folder = {"features": request.features, "tree": request.tree}, request.output.absolute().parent
+    section = {"features": request.features, "tree": request.tree}
+    folder = request.output.absolute().parent
     draft = replace(request, backbone="features-1")
     recipe = parse_recipe(tomllib.loads(_text(draft, section, Expected(), None)), str(request.output))
     assert recipe.source is not None
@@ -131,7 +132,8 @@ def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -
         announce(line)
     for piece in source.pieces():
         piece.load()
-    vectors, sizes = source.vectors, dataset_sizes(source.paths, source.labels, None)
+    vectors = source.vectors
+    sizes = dataset_sizes(source.paths, source.labels, None)
     assert vectors is not None
     written = {key: _relative(path, folder) for key, path in section.items()}
     text = _text(replace(request, backbone=f"features-{vectors.num_channels}"), written, sizes, None, vectors.views)
@@ -180,13 +182,14 @@ def measure(
     unreadable: dict[tuple[str, int], str] = {}
     num_measured = 0
     with ThreadPoolExecutor(num_cores()) as pool:
-        for start in range(0, len(pieces), TOGETHER):  # a million waiting calls would take a gigabyte
-            numbers = range(start, min(start + TOGETHER, len(pieces)))
+        for start in range(0, len(pieces), IMAGES_AT_ONCE):  # a million waiting calls would take a gigabyte
+            numbers = range(start, min(start + IMAGES_AT_ONCE, len(pieces)))
             for number, partial_sums in zip(numbers, pool.map(sums, numbers), strict=True):
                 if isinstance(partial_sums, str):
                     unreadable[pieces[number].split, pieces[number].start] = partial_sums
                 elif partial_sums is not None:
-                    first, second = first + partial_sums[0], second + partial_sums[1]
+                    first = first + partial_sums[0]
+                    second = second + partial_sums[1]
                     num_measured += 1
                 progress((number + 1) / len(pieces))
     average = first / max(1, num_measured)
@@ -221,7 +224,7 @@ def _text(
         source |= {"splits": section["splits"], "resize": toml_text(request.resize)}
     if request.frozen:
         kind = "features" if request.features else "frozen"
-        other_command = request.command(f"{request.name}-small", SMALL)
+        other_command = request.command(f"{request.name}-small", SMALL_BACKBONE)
         epochs = min(30, max(8, round(60_000 / num)))
     else:
         kind = "trained"

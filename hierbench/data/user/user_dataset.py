@@ -28,7 +28,7 @@ from hierbench.data.image import (
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.user.listing import (
-    SHOWN,
+    MAX_NAMED_FILES,
     divide,
     imbalance,
     list_images,
@@ -57,12 +57,14 @@ def open_source(recipe: Recipe) -> Source:
     Raises:
         UserError: images and tree do not fit, or there is a mistake in either.
     """
-    section, size = recipe.source, recipe.expected.image_size
+    section = recipe.source
+    size = recipe.expected.image_size
     assert section is not None, recipe.dataset
     if section.features:
         return _open_features(recipe, Path(section.features), section.tree)
     assert size is not None, recipe.dataset
-    reading, listing = read_users_tree(section.tree, section.tree_options), list_images(section)
+    reading = read_users_tree(section.tree, section.tree_options)
+    listing = list_images(section)
     paths = reading.paths
     check_classes(listing.labels, paths, section.tree)
     divided, remarks = divide(listing.photographs, list(paths), section.splits)
@@ -129,7 +131,8 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     """Return features and their tree as a source; see `open_source`."""
     section = recipe.source
     assert section is not None, recipe.dataset
-    reading, arrays = read_users_tree(tree, section.tree_options), read_vectors(place)
+    reading = read_users_tree(tree, section.tree_options)
+    arrays = read_vectors(place)
     paths = reading.paths
     names = class_names(arrays, list(paths), place)
     check_classes(names, paths, tree, "features")
@@ -137,7 +140,8 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     state = source_state(recipe)
     order: NumberOrder = "tree" if "classes" in arrays else section.order or "unknown"
     source = vectors_source(arrays, place, paths, order, identity=json_digest(state), state=state)
-    classes, num = source.paths, np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
+    classes = source.paths
+    num = np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
     source.messages.extend(reading.about)
     source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
     source.messages.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
@@ -161,7 +165,8 @@ def _decode_read(
 
 def dataset_sizes(paths: Paths, labels: dict[str, Any], image_size: tuple[int, int] | None) -> Expected:
     """Return a dataset's image size, levels and images per split."""
-    tree, splits = Hierarchy.from_paths(paths), {split: len(labels[split]) for split in SPLITS}
+    tree = Hierarchy.from_paths(paths)
+    splits = {split: len(labels[split]) for split in SPLITS}
     return Expected(image_size=image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
 
 
@@ -227,7 +232,8 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
     if prepared is None:
         return None
     name = recipe.data.dataset
-    state, recorded = source_state(recipe), prepared.meta.get("source")
+    state = source_state(recipe)
+    recorded = prepared.meta.get("source")
     classes = [path[-1] for path in prepared.meta["paths"]]
     features = recipe.source.features if recipe.source else ""
     is_moved = in_order_of_numbers(classes) != classes and bool(state["content"])
@@ -249,7 +255,8 @@ def if_current(recipe: Recipe, prepared: Prepared | None, announce: Announce) ->
 
 def _difference(recipe: Recipe, paths: Paths, labels: dict[str, Any]) -> str:
     """Return where the sizes in the file are not those found, "" if they all are."""
-    sizes, expected = dataset_sizes(paths, labels, recipe.expected.image_size), recipe.expected
+    sizes = dataset_sizes(paths, labels, recipe.expected.image_size)
+    expected = recipe.expected
     odd = [
         f"{key} {getattr(sizes, key)} instead of {getattr(expected, key)}"
         for key in Expected.model_fields
@@ -299,7 +306,8 @@ def read_users_tree(tree: str, options: TreeOptions = DEFAULT_OPTIONS) -> TreeRe
         if tree not in shipped_names():
             raise UserError(f"the tree {tree} is neither a file nor one that comes with hierbench")
         paths = shipped_paths(tree)
-        heading, nodes = [f"{tree}: a tree that comes with hierbench"], number_nodes(paths.values())
+        heading = [f"{tree}: a tree that comes with hierbench"]
+        nodes = number_nodes(paths.values())
         return TreeReading(paths, "paths", describe_tree(heading, paths, nodes), nodes)
     if not Path(tree).exists():
         raise GoneError(f"no tree {tree}")
@@ -315,7 +323,8 @@ def read_users_tree(tree: str, options: TreeOptions = DEFAULT_OPTIONS) -> TreeRe
 
 def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "images") -> None:
     """Raise a UserError that names every class without a leaf in the tree and every leaf without a class."""
-    leaves, classes = set(paths), set(labels)
+    leaves = set(paths)
+    classes = set(labels)
     inner = {node for path in paths.values() for node in path[:-1]}
     alike = {_simplify_name(leaf): leaf for leaf in sorted(leaves - classes)}
 
@@ -326,8 +335,8 @@ def check_classes(labels: Iterable[str], paths: Paths, tree: str, unit: str = "i
         return repr(label) + (f" (the tree has {near!r})" if near else "")
 
     problems = [
-        f"{singular if len(names) == 1 else f'{len(names):,} {many}'} {', '.join(names[:SHOWN])}"
-        + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+        f"{singular if len(names) == 1 else f'{len(names):,} {many}'} {', '.join(names[:MAX_NAMED_FILES])}"
+        + (f" and {len(names) - MAX_NAMED_FILES:,} more" if len(names) > MAX_NAMED_FILES else "")
         for names, singular, many in (
             ([described(label) for label in sorted(classes - leaves)], "no leaf for class", "classes without a leaf:"),
             ([repr(leaf) for leaf in sorted(leaves - classes)], f"no {unit} for leaf", f"leaves without {unit}:"),

@@ -22,9 +22,9 @@ from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.arrays import NUMBERS, TEXT, map_array, read_arrays, release
 from hierbench.utils.errors import UserError
 
-NAMES = (*SPLITS, *(f"{split}_labels" for split in SPLITS), "classes?", "scale?")
+ARRAY_NAMES = (*SPLITS, *(f"{split}_labels" for split in SPLITS), "classes?", "scale?")
 STORED = ("int8", "uint8", "int16", "float16", "float32")  # kept as they are; others become float32
-BLOCK = 1 << 22  # bytes of a block of rows that is read at a time
+BYTES_PER_READ = 1 << 22  # bytes of a block of rows that is read at a time
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -37,7 +37,7 @@ def read_vectors(place: Path) -> Arrays:
     """
     if not place.exists():
         raise GoneError(f"no features {place}")
-    files = {name.removesuffix("?"): place / f"{name.removesuffix('?')}.npy" for name in NAMES}
+    files = {name.removesuffix("?"): place / f"{name.removesuffix('?')}.npy" for name in ARRAY_NAMES}
     try:
         if place.is_dir():
             arrays: Arrays = {n: map_array(file, NUMBERS + TEXT) for n, file in files.items() if file.exists()}
@@ -47,7 +47,7 @@ def read_vectors(place: Path) -> Arrays:
         raise UserError(f"{error.filename or place} cannot be read ({error.strerror or error})") from None
     except ValueError as error:
         raise UserError(f"{place}: {error}") from None
-    for name in NAMES:
+    for name in ARRAY_NAMES:
         if name not in arrays and not name.endswith("?"):
             raise UserError(f"{place} has no array {name!r}; it has {', '.join(map(repr, arrays)) or 'none'}")
     return arrays
@@ -77,9 +77,11 @@ def vectors_source(
         UserError: sizes do not fit each other or the tree; `Piece.load` raises it for a value that is not finite.
     """
     views, vectors = _sizes(arrays, place)
-    tree, labels = Hierarchy.from_paths(paths), dict[str, Labels]()
+    tree = Hierarchy.from_paths(paths)
+    labels = dict[str, Labels]()
     for split in SPLITS:
-        split_labels, num = arrays[f"{split}_labels"], views[split].shape[1]
+        split_labels = arrays[f"{split}_labels"]
+        num = views[split].shape[1]
         if split_labels.shape != (num,):
             raise UserError(f"{place}: {split}_labels is {_shape(split_labels)}, but {split} has {num:,} rows")
         labels[split] = class_indices(split_labels, tree, f"{place}: {split}_labels", order)
@@ -96,7 +98,8 @@ def vectors_source(
     ]
 
     def pieces() -> Iterator[Piece]:
-        rows, dtype = max(1, BLOCK // (4 * vectors.num_channels)), np.dtype(vectors.dtype)
+        rows = max(1, BYTES_PER_READ // (4 * vectors.num_channels))
+        dtype = np.dtype(vectors.dtype)
         for split, array in views.items():
             for view in range(len(array)):
                 for start in range(0, array.shape[1], rows):
@@ -124,8 +127,10 @@ def _sizes(arrays: Arrays, place: Path) -> tuple[dict[str, NDArray[Any]], Vector
             )
         if array.dtype != arrays["train"].dtype:
             raise UserError(f"{place}: {split} holds {array.dtype}, train {arrays['train'].dtype}")
-    channels, name = views["train"].shape[2], arrays["train"].dtype.name
-    if (scale := arrays.get("scale")) is not None:
+    channels = views["train"].shape[2]
+    name = arrays["train"].dtype.name
+    scale = arrays.get("scale")
+    if scale is not None:
         if name.startswith("float"):
             raise UserError(f"{place}: scale is for integers, and train holds {name}")
         if scale.shape != (channels,) or scale.dtype.kind != "f" or not (np.isfinite(scale) & (scale > 0)).all():

@@ -19,7 +19,7 @@ from hierbench.data.image import Images
 from hierbench.figures.mistakes.pair import Pair, Side
 from hierbench.figures.plots.figure_data import COVERAGES, Floats
 from hierbench.hierarchy.label_tree import IntArray
-from hierbench.leaderboard.columns import PAPER
+from hierbench.leaderboard.columns import PAPER_COLUMNS
 from hierbench.leaderboard.selection import parameters
 from hierbench.leaderboard.table import Number
 from hierbench.utils.errors import UserError
@@ -46,7 +46,9 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None,
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["csp_hash"] = csp_hash
     template = (resources.files("hierbench.figures.mistakes") / "page.html.j2").read_text(encoding="utf-8")
-    spec, counts, ticks = pair.sides[0].spec, pair.counts(), risk_ticks(pair.sides)
+    spec = pair.sides[0].spec
+    counts = pair.counts()
+    ticks = risk_ticks(pair.sides)
     by_level = np.stack([side.levels for side in pair.sides]).transpose(2, 0, 1)  # [L, A and B, first class and lifted]
     text = environment.from_string(template).render(
         title=title or dataset_title(spec.dataset.name),
@@ -60,7 +62,7 @@ def render(pair: Pair, chosen: IntArray, names: Mapping[str, str] | None = None,
                 "up" if column.higher else "down",
                 [str(Number(side.metrics[column.name])) for side in pair.sides],
             )
-            for column in PAPER
+            for column in PAPER_COLUMNS
             if column.name in pair.sides[0].metrics  # as far as the number of classes allows
         ],
         measure=MEASURES[spec.dataset.distance],
@@ -148,7 +150,8 @@ def thumbnail(image: Images) -> str:
 
 def settings(side: Side) -> dict[str, str]:
     """Return the settings of a run, as the page shows them."""
-    spec, train = side.spec, side.spec.train
+    spec = side.spec
+    train = side.spec.train
     weights = "" if spec.model.weights == "none" else f" from {spec.model.weights}"
     content = {
         "Method": f"{side.title} ({spec.method.name}, version {spec.method.version})",
@@ -182,7 +185,8 @@ def risk_ticks(sides: Sequence[Side]) -> list[float]:
 def describe_choice(pair: Pair, chosen: IntArray) -> str:
     """Return a sentence on which mistakes are in the page."""
     wrong = pair.heights > 0
-    total, both = int(wrong.any(axis=0).sum()), int(wrong.all(axis=0).sum())
+    total = int(wrong.any(axis=0).sum())
+    both = int(wrong.all(axis=0).sum())
     if len(chosen) == total:
         return f"All {total:,} test images that A or B gets wrong, {both:,} wrong in both."
     missing = [

@@ -21,8 +21,11 @@ from hierbench.utils.errors import UserError
 
 NAMED_CLASSES = 64  # up to here every class has its name
 NAMED_NODES = 48  # else the finest level with at most this many nodes has
-MATRIX, TREE, NAMES = 4.4, 0.85, 1.45  # inches: side of the matrix, room to its left and right
-BELOW, ABOVE = 0.75, 0.35  # inches
+MATRIX_SIDE = 4.4
+TREE_WIDTH = 0.85
+NAMES_WIDTH = 1.45  # room to its right
+ROOM_BELOW = 0.75
+ROOM_ABOVE = 0.35  # inches
 
 
 def confusion_counts(scores: NDArray[np.floating[Any]], targets: IntArray) -> IntArray:
@@ -56,7 +59,8 @@ def requested_run(request: FigureRequest) -> Record:
 def draw(request: FigureRequest) -> style.Drawing:
     """Draw the confusion matrix of the requested run."""
     run = requested_run(request)
-    spec, name = run.job, f"run {run.id[:12]} ({run.label})"
+    spec = run.job
+    name = f"run {run.id[:12]} ({run.label})"
     tree = require_tree(request.dataset, request.data_dir, spec.dataset.distance)
     if tree.hierarchy.digest() != spec.dataset.hierarchy:
         raise UserError(f"{name} was on another tree of {request.dataset} than the one known here")
@@ -67,15 +71,15 @@ def draw(request: FigureRequest) -> style.Drawing:
     except ValueError as error:
         raise UserError(f"{name}: {error}") from None
     order = class_order(tree.hierarchy)
-    figure = style.new_figure(style.DOUBLE, BELOW + MATRIX + ABOVE, layout=None)
+    figure = style.new_figure(style.TWO_COLUMNS, ROOM_BELOW + MATRIX_SIDE + ROOM_ABOVE, layout=None)
 
     def place(left: float, bottom: float, width: float, height: float) -> Axes:
         across, up = figure.get_size_inches()
         return figure.add_axes((left / across, bottom / up, width / across, height / up))
 
-    _tree(place(0.1, BELOW, TREE, MATRIX), tree.hierarchy, order)
-    axes = place(0.1 + TREE, BELOW, MATRIX, MATRIX)
-    _matrix(axes, place(0.1 + TREE, BELOW - 0.32, MATRIX, 0.08), counts[np.ix_(order, order)])
+    _tree(place(0.1, ROOM_BELOW, TREE_WIDTH, MATRIX_SIDE), tree.hierarchy, order)
+    axes = place(0.1 + TREE_WIDTH, ROOM_BELOW, MATRIX_SIDE, MATRIX_SIDE)
+    _matrix(axes, place(0.1 + TREE_WIDTH, ROOM_BELOW - 0.32, MATRIX_SIDE, 0.08), counts[np.ix_(order, order)])
     _blocks(axes, tree.hierarchy, order)
     _names(axes, tree, order)
     severity = run.metrics["mistake_severity"]
@@ -89,8 +93,9 @@ def draw(request: FigureRequest) -> style.Drawing:
 def _tree(axes: Axes, hierarchy: Hierarchy, order: IntArray) -> None:
     """Draw the tree with its root at the left, its leaves at the rows of the matrix."""
     lines = branches(hierarchy.distances, order)
-    stubs, inner = [line for line in lines if line[0][1] == 0.0], [line for line in lines if line[0][1] > 0.0]
-    room = MATRIX * 72.0 / len(order)  # points per class
+    stubs = [line for line in lines if line[0][1] == 0.0]
+    inner = [line for line in lines if line[0][1] > 0.0]
+    room = MATRIX_SIDE * 72.0 / len(order)  # points per class
     for part, colour in ((stubs, "black" if room > 1.0 else style.LIGHT), (inner, "black")):
         places, heights = as_polyline(part)
         axes.plot(heights, places, color=colour, linewidth=min(0.6, max(0.25, 0.4 * room)))
@@ -132,7 +137,8 @@ def _blocks(axes: Axes, hierarchy: Hierarchy, order: IntArray) -> None:
         blocks = [(start, stop) for start, stop in pairwise(bounds) if stop - start > 1 and (start, stop) not in drawn]
         drawn.update(blocks)
         low, high = (np.array([block[end] for block in blocks]) - 0.5 for end in (0, 1))
-        xs, ys = [low, high, high, low, low, low * np.nan], [low, low, high, high, low, low * np.nan]
+        xs = [low, high, high, low, low, low * np.nan]
+        ys = [low, low, high, high, low, low * np.nan]
         width = 0.8 if level == coarse[0] else 0.4
         axes.plot(np.ravel(xs, "F"), np.ravel(ys, "F"), color="black", linewidth=width, scalex=False, scaley=False)
 
@@ -150,16 +156,18 @@ def _names(axes: Axes, tree: Tree, order: IntArray) -> None:
     names = tree.names(level)
     nodes = tree.hierarchy.level_targets[order[bounds[:-1]], level]
     centres = ((bounds[:-1] + bounds[1:] - 1) / 2.0).tolist()
-    room = MATRIX * 72.0 / len(order)  # points per class
-    size, smallest = style.TINY, 2  # a class among nodes needs no name
+    room = MATRIX_SIDE * 72.0 / len(order)  # points per class
+    size = style.TINY_TYPE
+    smallest = 2  # a class among nodes needs no name
     if level == tree.hierarchy.num_levels - 1:
-        size, smallest = min(style.SMALL, 0.95 * room), 1
+        size = min(style.SMALL_TYPE, 0.95 * room)
+        smallest = 1
     kept: list[int] = []
     for block in np.argsort(bounds[:-1] - bounds[1:], kind="stable").tolist():  # large ones first
         if bounds[block + 1] - bounds[block] >= smallest and all(
             abs(centres[block] - centres[other]) * room >= 0.95 * size for other in kept
         ):
             kept.append(block)
-    letters = int(NAMES * 72.0 / (0.6 * size))
+    letters = int(NAMES_WIDTH * 72.0 / (0.6 * size))
     labels = [style.readable(names[nodes[block]], letters) for block in kept]
     axes.set_yticks([centres[block] for block in kept], labels, fontsize=size)

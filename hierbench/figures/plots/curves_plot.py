@@ -14,12 +14,12 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
 from hierbench.utils.errors import UserError
 
-QUANTITIES = {
+CURVE_QUANTITIES = {
     "train_loss": "training loss (each method's own)",
     "val_top1": "validation accuracy (%)",
     "val_hierdist@1": "validation HierDist@1",
 }
-MARKS = 8  # markers on a line, about
+MARKERS_PER_CURVE = 8  # markers on a line, about
 
 
 def band_over_seeds(histories: Sequence[Sequence[dict[str, float]]], name: str) -> Floats:
@@ -36,7 +36,7 @@ def _row_bands(row: Row, runs: Sequence[Record]) -> dict[str, Floats] | None:
     if any(run.recorded_digest("history.csv") is None for run in runs):
         raise UserError(f"the history of {label_row(row)}, cannot be read: a run has none")
     histories = [run.history() for run in runs]
-    return {name: band_over_seeds(histories, name) for name in QUANTITIES}
+    return {name: band_over_seeds(histories, name) for name in CURVE_QUANTITIES}
 
 
 def draw(request: FigureRequest) -> style.Drawing:
@@ -49,16 +49,16 @@ def draw(request: FigureRequest) -> style.Drawing:
     if not trained:
         raise UserError(f"none of the runs of {request.dataset} has a training curve: all of them re-rank")
     types = list(dict.fromkeys(row.type for row, _ in trained))
-    figure = style.new_figure(style.DOUBLE, 0.8 + 1.9 * len(types))
-    grid = figure.subplots(len(types), len(QUANTITIES), sharex=True, sharey="col", squeeze=False)
+    figure = style.new_figure(style.TWO_COLUMNS, 0.8 + 1.9 * len(types))
+    grid = figure.subplots(len(types), len(CURVE_QUANTITIES), sharex=True, sharey="col", squeeze=False)
     for panels, kind in zip(grid, types, strict=True):
-        for axes, (name, label) in zip(panels, QUANTITIES.items(), strict=True):
+        for axes, (name, label) in zip(panels, CURVE_QUANTITIES.items(), strict=True):
             for row, band in trained:
                 if row.type == kind:
                     epochs, mean, low, high = band[name]
                     line = style.line_style(looks[style.look_key(row)])
                     axes.fill_between(epochs, low, high, color=line["color"], alpha=0.2, linewidth=0)
-                    axes.plot(epochs, mean, markevery=max(1, round(len(epochs) / MARKS)), **line)
+                    axes.plot(epochs, mean, markevery=max(1, round(len(epochs) / MARKERS_PER_CURVE)), **line)
             axes.set_title(f"{kind}: {label}")
             axes.set_xlabel("epoch" if kind == types[-1] else "")
             axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))

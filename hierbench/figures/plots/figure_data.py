@@ -14,7 +14,7 @@ from hierbench.config.recipe import dataset_title, load_protocols
 from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find
 from hierbench.data.source import shipped_paths
-from hierbench.figures.plots import KINDS
+from hierbench.figures.plots import PLOT_TITLES
 from hierbench.figures.plots.style import Drawing, house_style
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.leaderboard.board import Board
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from hierbench.metrics.metric_inputs import Evidence
 
-OF_BOARD = set(KINDS) - {"similarity", "frame", "overview"}
+OF_BOARD = set(PLOT_TITLES) - {"similarity", "frame", "overview"}
 Floats = NDArray[np.float64]
 COVERAGES: Floats = np.linspace(0.0, 1.0, 101)
 CLIMBING = "haurc_climbing"
@@ -135,7 +135,8 @@ def risk_over_coverage(evidence: "Evidence") -> Floats:
 
     climb = climb_probabilities(evidence.top, evidence.probabilities, evidence.hierarchy)
     curve = operating_curve(evidence.top, evidence.targets, climb, evidence.hierarchy)
-    coverage, risk = curve.coverage.numpy()[::-1], curve.risk.numpy()[::-1]
+    coverage = curve.coverage.numpy()[::-1]
+    risk = curve.risk.numpy()[::-1]
     risks: Floats = np.interp(COVERAGES, coverage, risk)
     return risks
 

@@ -27,9 +27,9 @@ EXAMPLE = {
     "oak": ("plant", "tree", "oak"),
 }
 LETTERS = 10  # of a name that has room below its leaf
-MARGIN = 0.16  # around the vectors, for their names
+NAME_MARGIN = 0.16  # around the vectors, for their names
 CLEARANCE = 0.12  # between a point and a line, of a vector's length
-SEED = 0  # of directions that the data leave open
+PROJECTION_SEED = 0  # of directions that the data leave open
 
 
 def simplex_frame(num_classes: int) -> Floats:
@@ -48,8 +48,9 @@ def project(points: Floats, num_dimensions: int) -> Floats:
     mean = points.mean(axis=0)
     centred = points - mean
     values, vectors = np.linalg.eigh(centred @ centred.T)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    random = np.random.default_rng(SEED).standard_normal((len(points), len(points)))
+    values = values[::-1]
+    vectors = vectors[:, ::-1]
+    random = np.random.default_rng(PROJECTION_SEED).standard_normal((len(points), len(points)))
     start = 0
     while start < min(num_dimensions, len(values)):
         stop = int(np.flatnonzero(values >= values[start] - 1e-6 * values[0])[-1]) + 1
@@ -69,7 +70,8 @@ def best_view(solids: list[Floats]) -> Floats:
     Of directions on a grid it takes the one with the best `_clarity`. The first axis of the plane is then the one of
     largest variance; the first point lies left of the last but one and above the mean.
     """
-    best, highest = np.eye(3)[:, :2], -1.0
+    best = np.eye(3)[:, :2]
+    highest = -1.0
     for elevation in np.radians(np.arange(-85, 86, 10)):
         for azimuth in np.radians(np.arange(0, 180, 10)):
             right = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
@@ -78,7 +80,8 @@ def best_view(solids: list[Floats]) -> Floats:
             basis = np.stack([right, np.cross(ahead, right)], axis=1)
             score = min(_clarity(solid, basis) for solid in solids)
             if score > highest + 1e-9:
-                best, highest = basis, score
+                best = basis
+                highest = score
     flat = solids[-1] @ best
     _, _, turn = np.linalg.svd(flat - flat.mean(axis=0))
     best = best @ turn.T
@@ -91,7 +94,8 @@ def _clarity(points: Floats, basis: Floats) -> float:
     """Return the smallest ratio of a distance on the plane to that in space, less where a point is almost on a line."""
     first, second = np.triu_indices(len(points), 1)
     flat = points @ basis
-    starts, along = flat[first], flat[second] - flat[first]
+    starts = flat[first]
+    along = flat[second] - flat[first]
     clarity = np.linalg.norm(along, axis=1) / np.linalg.norm(points[first] - points[second], axis=1)
     lengths = np.maximum((along**2).sum(axis=1), np.finfo(np.float64).tiny)
     offsets = flat[:, None] - starts  # [K, lines, 2], of each point to the lines between two others
@@ -136,7 +140,7 @@ def draw(request: FigureRequest) -> style.Drawing:
         hierarchy = require_tree(request.dataset, request.data_dir).hierarchy
         recipe = load_recipe(request.dataset, protocol=mode)
         gamma = float(recipe.params_for("haframe").get("gamma", gamma))
-    frame, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, SEED, hierarchy.height)
+    frame, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, PROJECTION_SEED, hierarchy.height)
     picked = sample_classes(hierarchy.distances)
     names = [style.readable(hierarchy.classes[i]) for i in picked]
     part = f": {len(picked)} of {hierarchy.num_classes} classes" if len(picked) < hierarchy.num_classes else ""
@@ -145,8 +149,9 @@ def draw(request: FigureRequest) -> style.Drawing:
     trees: list[Distances] = [(1 - np.eye(len(picked))).astype(np.int64), hierarchy.distances[np.ix_(picked, picked)]]
     pictures = project_together(frames)
     corners = np.vstack([picture - picture[-1] for picture in pictures])  # around the origin: both on one scale
-    low, high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
-    figure = style.new_figure(style.DOUBLE, 4.6)
+    low = corners.min(axis=0) - NAME_MARGIN
+    high = corners.max(axis=0) + NAME_MARGIN
+    figure = style.new_figure(style.TWO_COLUMNS, 4.6)
     grid = figure.subplots(2, 2, height_ratios=[2.6, 1.2])
     for column, (points, distances, picture) in enumerate(zip(frames, trees, pictures, strict=True)):
         above, below = grid[:, column]
@@ -160,7 +165,8 @@ def draw(request: FigureRequest) -> style.Drawing:
 
 def _solid(axes: Axes, names: list[str], distances: Distances, cosines: Floats, picture: Floats) -> None:
     """Draw all classes, the lines to them from the origin, and an edge per pair in a style per distance."""
-    classes, origin = picture[:-1], picture[-1]
+    classes = picture[:-1]
+    origin = picture[-1]
     first, second = np.triu_indices(len(classes), 1)
     edges = dict(zip(sorted(set(distances[first, second].tolist())), EDGES, strict=False))  # {distance: style}
     for place in classes:
@@ -172,7 +178,8 @@ def _solid(axes: Axes, names: list[str], distances: Distances, cosines: Floats, 
     for place, name in zip(classes, names, strict=True):
         away = (place - origin) / max(1e-9, float(np.linalg.norm(place - origin)))
         across, up = (1 + int(part > 0.4) - int(part < -0.4) for part in away)
-        ha, va = ("right", "center", "left")[across], ("top", "center", "bottom")[up]
+        ha = ("right", "center", "left")[across]
+        va = ("top", "center", "bottom")[up]
         axes.annotate(name, place, 5 * away, textcoords="offset points", ha=ha, va=va, zorder=5)
     axes.set_aspect("equal")
     style.bare(axes)

@@ -26,7 +26,7 @@ from hierbench.utils.errors import UserError
 
 NOTHING = "the runs of {} have no predictions.npz: published records have none"
 SPREAD = 0.8  # of the room of a level, shared by the markers of all methods
-FEW = 8  # levels, up to which the ticks say how many nodes there are
+MAX_LABELLED_LEVELS = 8  # levels, up to which the ticks say how many nodes there are
 
 
 def draw(request: FigureRequest) -> style.Drawing:
@@ -55,7 +55,7 @@ def draw(request: FigureRequest) -> style.Drawing:
         lines.append((row, dict(zip(BY_LEVEL, np.split(cells, len(BY_LEVEL), axis=1), strict=True))))
     types = list(dict.fromkeys(row.type for row in shown))
     looks = style.assign_looks(shown)
-    figure = style.new_figure(style.DOUBLE, 0.9 + 2.0 * len(types))
+    figure = style.new_figure(style.TWO_COLUMNS, 0.9 + 2.0 * len(types))
     grid = figure.subplots(len(types), len(BY_LEVEL), sharex=True, sharey=True, squeeze=False)
     for panels, type_ in zip(grid, types, strict=True):
         for axes, (kind, about) in zip(panels, BY_LEVEL.items(), strict=True):
@@ -90,7 +90,7 @@ def _panel(
     for i, (row, (means, half_widths)) in enumerate(lines):
         at = levels + (i - (len(lines) - 1) / 2.0) * step
         axes.errorbar(at, means, half_widths, elinewidth=0.7, capsize=1.2, **_level_marker(looks[style.look_key(row)]))
-    few = len(sizes) <= FEW
+    few = len(sizes) <= MAX_LABELLED_LEVELS
     labels = [f"{level}\n{size} nodes" if few else f"{level}" for level, size in zip(levels, sizes, strict=True)]
     axes.set_xticks(levels, labels)
     axes.set_xlim(0.5, len(sizes) + 0.5)

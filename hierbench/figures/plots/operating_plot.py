@@ -23,8 +23,8 @@ from hierbench.runs.run_evidence import Trees, read_evidence
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 
-MARKS = 10  # points between markers on a line
-LINE = 0.15  # inches of a legend's line
+POINTS_PER_MARKER = 10  # points between markers on a line
+LEGEND_LINE = 0.15  # inches of a legend's line
 
 
 def draw(request: FigureRequest) -> style.Drawing:
@@ -40,7 +40,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     types = list(dict.fromkeys(row.type for row in shown))
     looks = style.assign_looks(shown)
     most = max(sum(row.type == kind for row in shown) for kind in types)
-    figure = style.new_figure(style.DOUBLE, 3.2 + LINE * (most + 1))
+    figure = style.new_figure(style.TWO_COLUMNS, 3.2 + LEGEND_LINE * (most + 1))
     panels = figure.subplots(1, len(types), sharex=True, sharey=True, squeeze=False)[0]
     for axes, kind in zip(panels, types, strict=True):
         for i, row in enumerate(row for row in shown if row.type == kind):
@@ -52,10 +52,10 @@ def draw(request: FigureRequest) -> style.Drawing:
             band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
             axes.fill_between(COVERAGES, mean - half_width, mean + half_width, **band)
             label = f"{style.plain(row.title)}: {Interval(area.mean, area.ci95, 4)}"
-            axes.plot(COVERAGES, mean, markevery=(i * 2, MARKS), label=label, **line)
+            axes.plot(COVERAGES, mean, markevery=(i * 2, POINTS_PER_MARKER), label=label, **line)
         axes.set_title(kind, loc="left")
         axes.set_xlabel("coverage (0: the root, 1: a class)")
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "title_fontsize": style.SMALL}
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "title_fontsize": style.SMALL_TYPE}
         axes.legend(title="hAURC, the area under the curve", **below)
     panels[0].set_ylabel("risk (share of test images with a wrong node)")
     panels[0].set_xlim(0.0, 1.0)
@@ -67,7 +67,8 @@ def draw(request: FigureRequest) -> style.Drawing:
 
 def _curves(runs: Sequence[Record], records: Records, data_dir: Path) -> dict[str, Floats]:
     """Return {id: risks [G]} of finished runs."""
-    trees, curves = Trees(data_dir), dict[str, Floats]()
+    trees = Trees(data_dir)
+    curves = dict[str, Floats]()
     with Meter("operating curves", float(len(runs))) as meter:
         for run in runs:
             evidence = read_evidence(run, records, trees.of(run.job.dataset))

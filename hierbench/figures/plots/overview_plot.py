@@ -16,14 +16,15 @@ def draw(tables: Sequence[TableSummary], column: Column) -> Figure:
     names = list(dict.fromkeys(name for seen in tables for name, metric in seen.tests if metric == column.name))
     order = {name: place for place, name in enumerate(names)}
     names.sort(key=lambda name: (name.partition(":")[2], order[name]), reverse=True)
-    figure = style.new_figure(style.DOUBLE, 1.2 + 0.2 * len(names))
+    figure = style.new_figure(style.TWO_COLUMNS, 1.2 + 0.2 * len(names))
     axes = figure.subplots()
     axes.axvline(0.0, color=style.GREY, linewidth=0.8)
     step = 0.7 / max(len(tables), 1)
     for number, (seen, look) in enumerate(zip(tables, [*style.LOOKS.values(), *style.SPARE], strict=False)):
         label = style.plain(f"{seen.board.dataset}, {seen.trained}", MOST_NAMED)
         for place, name in enumerate(names):
-            if (gap := seen.tests.get((name, column.name))) is not None:
+            gap = seen.tests.get((name, column.name))
+            if gap is not None:
                 axes.errorbar(
                     gap.mean,
                     place + 0.35 - (number + 0.5) * step,

@@ -13,7 +13,7 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
 from hierbench.utils.errors import UserError
 
-GROUP = 0.84  # of the room of a distance, shared by the bars of all methods
+GROUP_WIDTH = 0.84  # of the room of a distance, shared by the bars of all methods
 LABELS = {
     "height": "height of the lowest common ancestor",
     "depth": "height of the tree minus depth of the lowest common ancestor",
@@ -32,7 +32,8 @@ def mistake_shares(counts: Sequence[int], top1: float) -> Floats:
 
 
 def _mistake_shares(run: Record) -> Floats:
-    if not (counts := run.result.get("mistakes_by_distance")):
+    counts = run.result.get("mistakes_by_distance")
+    if not counts:
         raise UserError(f"{run.folder}/metrics.json has no mistakes_by_distance; remove the folder to run it again")
     return mistake_shares(counts, run.result["test"]["top1"])
 
@@ -47,7 +48,7 @@ def draw(request: FigureRequest) -> style.Drawing:
         runs = counted_runs(row, board.records)
         bars.append((row, over_runs([_mistake_shares(run) for run in runs], runs[0].job.evaluation.ddof)))
     types = list(dict.fromkeys(row.type for row in rows))
-    figure = style.new_figure(style.DOUBLE, 0.7 + 1.9 * len(types))
+    figure = style.new_figure(style.TWO_COLUMNS, 0.7 + 1.9 * len(types))
     panels = figure.subplots(len(types), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, kind in zip(panels, types, strict=True):
         _panel(axes, [(row, values) for row, values in bars if row.type == kind], looks)
@@ -61,7 +62,7 @@ def draw(request: FigureRequest) -> style.Drawing:
 
 
 def _panel(axes: Axes, bars: list[tuple[Row, Floats]], looks: dict[tuple[str, str], style.LineLook]) -> None:
-    width = GROUP / max(len(bars), 3)
+    width = GROUP_WIDTH / max(len(bars), 3)
     distances = np.arange(1, bars[0][1].shape[1] + 1)
     for i, (row, (means, half_widths)) in enumerate(bars):
         at = distances + (i - (len(bars) - 1) / 2.0) * width

@@ -15,7 +15,7 @@ from hierbench.figures.plots.figure_data import FigureRequest, Tree, find_tree, 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.haframe import minimum_similarity
 
-MARKERS = {1: "o", 2: "s", 3: "^", 4: "D", 5: "v"}  # {gamma: marker}
+MARKER_BY_GAMMA = {1: "o", 2: "s", 3: "^", 4: "D", 5: "v"}  # {gamma: marker}
 SHADES = (0.0, 0.22, 0.44, 0.62, 0.8)  # of cividis, dark enough for white paper
 
 
@@ -34,7 +34,7 @@ def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[SimilarityCurve
     """Return a mapping per gamma; `mode` is the grid of s_min, see `hierbench.methods.haframe.minimum_similarity`."""
     return [
         SimilarityCurve(gamma, minimum_similarity(hierarchy.distances, gamma, mode, hierarchy.height))
-        for gamma in MARKERS
+        for gamma in MARKER_BY_GAMMA
     ]
 
 
@@ -59,7 +59,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     trees, unknown = trees_to_show(request)
     columns = min(len(trees), 2)
     rows = math.ceil(len(trees) / columns)
-    figure = style.new_figure(style.DOUBLE, 2.6 * rows if columns > 1 else 4.0)
+    figure = style.new_figure(style.TWO_COLUMNS, 2.6 * rows if columns > 1 else 4.0)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes, (name, tree) in zip(grid.flat, trees.items(), strict=False):
         _panel(axes, dataset_title(name), tree.hierarchy, request.protocol)
@@ -86,7 +86,7 @@ def _panel(axes: Axes, title: str, hierarchy: Hierarchy, mode: Protocol) -> None
             curve.cosines(distances / hierarchy.height),
             color=colour,
             linestyle="none",
-            marker=MARKERS[curve.gamma],
+            marker=MARKER_BY_GAMMA[curve.gamma],
             label=label,
         )
     axes.set_title(f"{title}, protocol {mode}: {hierarchy.num_classes} classes, height {hierarchy.height}", loc="left")

@@ -19,23 +19,30 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_atomically
 from hierbench.utils.text import one_line
 
-SINGLE, DOUBLE = 3.35, 6.9  # inches: one and two columns of a two-column page
-SMALL, TINY = 7.0, 6.0  # points
+ONE_COLUMN = 3.35  # inches: one column of a two-column page
+TWO_COLUMNS = 6.9  # both
+SMALL_TYPE = 7.0  # points
+TINY_TYPE = 6.0
 SCREEN = 144  # dots per inch in a notebook
 GREY = "#666666"
 LIGHT = "#d9d9d9"
 
 # Okabe & Ito's palette without its yellow, which is too light for lines on white.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same everywhere
     "font.size": 8.0,
     "axes.titlesize": 8.0,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL,
+    "xtick.labelsize": SMALL_TYPE,
+    "ytick.labelsize": SMALL_TYPE,
+    "legend.fontsize": SMALL_TYPE,
     "legend.frameon": False,
     "legend.handlelength": 3.0,
     "axes.linewidth": 0.6,
@@ -53,7 +60,7 @@ STYLE: dict[str, Any] = {
     "pdf.fonttype": 42,
 }
 # Leaves out metadata that differ between two files of the same figure.
-METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
+FIGURE_METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
 
 
 class Picture(Figure):
@@ -145,7 +152,7 @@ def new_figure(width: float, height: float, layout: Literal["constrained"] | Non
 
 def note(axes: Axes, text: str) -> None:
     """Explain a panel's marks in grey above its right end."""
-    axes.set_title(text, loc="right", fontsize=SMALL, color=GREY)
+    axes.set_title(text, loc="right", fontsize=SMALL_TYPE, color=GREY)
 
 
 def bare(axes: Axes) -> None:
@@ -183,8 +190,8 @@ def legend_below(
 
 def check_output(path: Path, option: str = "--output") -> None:
     """Raise a UserError, before anything is drawn, where a figure cannot be written."""
-    if path.suffix.lower() not in METADATA:
-        raise UserError(f"{option} {path}: the suffix must be one of {', '.join(METADATA)}")
+    if path.suffix.lower() not in FIGURE_METADATA:
+        raise UserError(f"{option} {path}: the suffix must be one of {', '.join(FIGURE_METADATA)}")
     if path.exists() and not path.is_file():
         raise UserError(f"{option} {path}: not a file")
     if not path.parent.is_dir():
@@ -196,7 +203,7 @@ def write_figure(figure: Figure, path: Path) -> None:
     suffix = path.suffix.lower()
     buffer = io.BytesIO()
     with house_style():
-        figure.savefig(buffer, format=suffix[1:], metadata=METADATA[suffix])
+        figure.savefig(buffer, format=suffix[1:], metadata=FIGURE_METADATA[suffix])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda file: file.write(buffer.getvalue()))

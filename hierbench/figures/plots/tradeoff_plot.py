@@ -9,7 +9,7 @@ from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, 
 from hierbench.leaderboard.statistics import AXES, TOLERANCE, Row, pareto_front, printed, ranked_rows
 from hierbench.utils.errors import UserError
 
-ROUNDING = 0.005  # half of the last printed digit
+HALF_DIGIT = 0.005  # half of the last printed digit
 FAINT = 0.4  # opacity of a row that is not ranked
 
 
@@ -27,7 +27,7 @@ def competitive_band(rows: Sequence[Row]) -> tuple[float, float]:
     The rule compares printed numbers, so the band ends where the next digit would be printed.
     """
     severities = tradeoff_values(rows)[0][:, 0].tolist()
-    return min(severities), float(min(printed(value, 2) for value in severities) + TOLERANCE) + ROUNDING
+    return min(severities), float(min(printed(value, 2) for value in severities) + TOLERANCE) + HALF_DIGIT
 
 
 def draw(request: FigureRequest) -> style.Drawing:
@@ -37,9 +37,10 @@ def draw(request: FigureRequest) -> style.Drawing:
     if not rows:
         raise UserError(f"no row of {request.dataset} has a mistake severity to draw")
     looks = style.assign_looks(rows)
-    figure = style.new_figure(style.DOUBLE, 4.0)
+    figure = style.new_figure(style.TWO_COLUMNS, 4.0)
     axes = figure.subplots()
-    if ranked := ranked_rows(rows):
+    ranked = ranked_rows(rows)
+    if ranked:
         low, high = competitive_band(ranked)
         axes.axvspan(low, high, color=style.LIGHT, alpha=0.6, linewidth=0, zorder=0)
     markers = []
@@ -61,7 +62,8 @@ def draw(request: FigureRequest) -> style.Drawing:
             linestyle="none",
         )
         markers.append(whiskers.lines[0])
-    if has_front := len(front := pareto_front(ranked)) > 1:
+    has_front = len(front := pareto_front(ranked)) > 1
+    if has_front:
         axes.plot(*tradeoff_values(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(0.08)
     axes.set_title(heading(board, request.dataset), loc="left")
@@ -83,6 +85,6 @@ def draw(request: FigureRequest) -> style.Drawing:
         title="\n".join(notes),
         alignment="left",
     )
-    legend.get_title().set(fontsize=style.SMALL, color=style.GREY)
+    legend.get_title().set(fontsize=style.SMALL_TYPE, color=style.GREY)
     absent = [row for row in board.rows if row.n and row not in rows]
     return style.Drawing(figure, remarks_on(board, absent, "no mistakes, so no severity"))

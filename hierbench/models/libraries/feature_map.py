@@ -100,7 +100,9 @@ class LibraryBackbone(Backbone):
     def __init__(self, layers: nn.Module, run: Run, layout: Layout, dropped: frozenset[str]) -> None:
         num_channels, map_of = layout
         super().__init__(layers, num_channels)
-        self.run, self.map_of, self.dropped = run, map_of, dropped
+        self.run = run
+        self.map_of = map_of
+        self.dropped = dropped
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images [B, 3, H, W] to a feature map [B, C, h, w]."""

@@ -149,7 +149,8 @@ def _detect_layout(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layo
     assert library_entry is not None
     library, name = library_entry
     library.configuration(name)  # raises for a name that does not exist
-    images, refused = empty_images(size), f"{backbone} cannot be built for images of {size[0]}x{size[1]}"
+    images = empty_images(size)
+    refused = f"{backbone} cannot be built for images of {size[0]}x{size[1]}"
     with foreign_errors(lambda error: UserError(f"{refused}; set model.input_size ({error_line(error)})")):
         layers = library.cut(name, on_meta(lambda: library.create(name, size)), size)
         output = library.run(layers.train(), images)

@@ -25,7 +25,8 @@ def configuration(name: str) -> Configuration:
     Raises:
         UserError: no such network.
     """
-    if (weights := _default_weights(name)) is None:
+    weights = _default_weights(name)
+    if weights is None:
         return Configuration()
     transforms = weights.transforms()
     side = transforms.crop_size[0]
@@ -91,7 +92,8 @@ def describe_output(network: nn.Module) -> Output:
 
 def default_weights(name: str) -> Remote | None:
     """Return the file of the network's default weights; its name holds the first digits of its digest."""
-    if (weights := _default_weights(name)) is None:
+    weights = _default_weights(name)
+    if weights is None:
         return None
     digest = re.search(r"-([0-9a-f]{8,64})\.pth", weights.url)
     return Remote(f"the weights of torchvision:{name}", weights.url, sha256=digest[1] if digest else "")

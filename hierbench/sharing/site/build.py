@@ -61,7 +61,8 @@ def check_place(target: Path) -> None:
     made = _BuiltSite.if_readable(target / MARKER)
     if made is None:
         raise UserError(f"--output {target} was not made by hierbench site build; give a new folder")
-    if foreign := sorted(files - {*made.files, MARKER}):
+    foreign = sorted(files - {*made.files, MARKER})
+    if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(f"--output {target} holds {foreign[0]}{more}, which is not of the site; move it away")
 
@@ -70,7 +71,9 @@ def write_site(tables: Sequence[SiteTable], target: Path, title: str) -> int:
     """Write the pages of tables, in the order of the index, into a new folder; return the number of files."""
     work = 10 + sum(len(table.board.rows) / 2 + 5 for table in tables)  # at most
     with Meter("site", work) as meter:
-        writer, methods, slugs = Writer(target, title, lambda: meter.end_part("", 1)), Methods(), Slugs()
+        writer = Writer(target, title, lambda: meter.end_part("", 1))
+        methods = Methods()
+        slugs = Slugs()
         pages = [TablePage(table, slugs.of(table.dataset), writer, methods) for table in tables]
         for page in pages:
             page.write()

@@ -10,7 +10,7 @@ from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_title
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further_names
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import Finding, FolderReport, shown_state
@@ -82,8 +82,10 @@ def find_tables(folder: Path) -> list[str]:
 
 def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     """Return a published table as verification leaves it; where nothing is left, with the reason and no rows."""
-    folder, data_dir = folder.absolute(), data_dir.absolute()  # like the output of verification
-    root, trouble = folder / dataset, ""
+    folder = folder.absolute()
+    data_dir = data_dir.absolute()  # like the output of verification
+    root = folder / dataset
+    trouble = ""
 
     def without_path(text: str) -> str:
         """Return a text without the paths of this machine, which say nothing to a visitor."""
@@ -96,15 +98,17 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
         return replace(finding, label=without_path(finding.label), reasons=reasons, notes=notes)
 
     table = GivenTable.if_readable(folder / f"{dataset}.json")
-    columns, protocol = (PAPER, "") if table is None else (table.shown(), table.protocol)
+    columns, protocol = (PAPER_COLUMNS, "") if table is None else (table.shown(), table.protocol)
     try:
         opened = checked_board(
             dataset, Place(root, data_dir, parse_protocol(protocol)), compared=further_names(columns)
         )
-        board, report = _with_kept(opened.board, columns, data_dir), opened.report
+        board = _with_kept(opened.board, columns, data_dir)
+        report = opened.report
     except UserError as error:  # verification lists the runs, and there is no table
         records, report = checked_records(dataset, root, data_dir, further_names(columns))
-        board, trouble = Board(dataset, protocol, "height", (), records=records), without_path(str(error))
+        board = Board(dataset, protocol, "height", (), records=records)
+        trouble = without_path(str(error))
     runs = [
         replace(run, findings=tuple(map(without_path, run.findings)), notes=tuple(map(without_path, run.notes)))
         for run in report.runs
@@ -118,7 +122,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
 
 def _with_kept(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:
     """Return a board with these columns, of the values that are kept with its runs; nothing is computed or written."""
-    if tuple(columns) == PAPER:
+    if tuple(columns) == PAPER_COLUMNS:
         return board
     if not values_are_kept(board, columns):
         kept = f"columns are left out as not all runs keep values of {', '.join(sorted(further_names(columns)))}"

@@ -8,12 +8,12 @@ from markupsafe import Markup, escape
 
 from hierbench.utils.text import REPLACEMENT, one_line
 
-LONGEST = 300  # characters of one piece of text
+MAX_TEXT_LENGTH = 300  # characters of one piece of text
 LONGEST_NAME = 80  # of a title in a table
 SLUG = re.compile(r"[a-z0-9][a-z0-9_.-]{0,59}")
 
 
-def clean(value: Any, limit: int = LONGEST) -> Any:
+def clean(value: Any, limit: int = MAX_TEXT_LENGTH) -> Any:
     """Return text on one line without characters that hide or reorder it; markup stays as it is.
 
     Every expression of every template passes here before it is escaped.

@@ -15,7 +15,7 @@ from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import Slugs, block, printable, short_name
 from hierbench.sharing.sources import find_source
 
-LONGEST = 60_000  # characters of a file that a page shows
+MAX_SOURCE_LENGTH = 60_000  # characters of a file that a page shows
 Hyperparameter = tuple[str, str, str, str, str]  # name, type, default, bounds and tuning range, as text
 Key = tuple[str, str]  # name and digest of the code
 
@@ -96,7 +96,8 @@ def about_method(source: str, name: str) -> MethodRecord:
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _strings(node).get("name") == name]
         if not classes:
             return MethodRecord()
-        cls, names = classes[0], _strings(classes[0])
+        cls = classes[0]
+        names = _strings(classes[0])
         docs = [ast.get_docstring(tree), ast.get_docstring(cls)]
         return MethodRecord(
             title=names.get("title", ""),
@@ -136,7 +137,8 @@ def _hyperparameters(cls: ast.ClassDef) -> Iterator[Hyperparameter]:
     for node in itertools.chain(*declared):
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
-        value, defaults = node.value, dict[str, str]()
+        value = node.value
+        defaults = dict[str, str]()
         default = ast.unparse(value) if value else ""
         if isinstance(value, ast.Call):
             defaults = {word.arg: ast.unparse(word.value) for word in value.keywords if word.arg}
@@ -151,7 +153,7 @@ def highlighted(source: str) -> Markup:
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import PythonLexer
 
-    if len(source) > LONGEST:
-        return block(source, LONGEST)
+    if len(source) > MAX_SOURCE_LENGTH:
+        return block(source, MAX_SOURCE_LENGTH)
     lexer = PythonLexer(stripnl=False, ensurenl=False)
     return Markup(highlight(printable(source), lexer, HtmlFormatter(nowrap=True)))

@@ -30,7 +30,7 @@ from hierbench.runs.findings import CAVEAT
 from hierbench.runs.method_files import PYTHON, source_folders, source_name
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing import published_tree
-from hierbench.sharing.bundle import RECORDS
+from hierbench.sharing.bundle import PUBLISHED_FILES
 from hierbench.sharing.pictures import draw_one
 from hierbench.sharing.place import SUFFIXES
 from hierbench.sharing.site.content import SiteTable
@@ -41,14 +41,14 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
-PICTURE = "tradeoff"
+INDEX_PICTURE = "tradeoff"
 OVERVIEW = PAPER_BY_NAME["mistake_severity"]  # by which the paper ranks
 MOST_DRAWN = 50  # rows of a table that has a picture: the legend of 60 leaves no room for the axes
 DOWNLOADS = {"csv": "CSV", "json": "JSON", "latex": "LaTeX"}
-ARCHIVE = "records.zip"
+RECORDS_ARCHIVE = "records.zip"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of the files in the archive: two sites of the same records are equal
-BESIDE = (compact.TARGETS, published_tree.FILE, requests.FILE)
-OF_RUN = (*RECORDS, further_metrics.FILE, compact.FILE)
+FILES_BESIDE_RUNS = (compact.TARGETS, published_tree.TREE_FILE, requests.REQUESTS_FILE)
+OF_RUN = (*PUBLISHED_FILES, further_metrics.FURTHER_FILE, compact.COMPACT_FILE)
 MOST_RESULTS = 150  # rows on the page of a method
 
 
@@ -83,8 +83,12 @@ class Writer:
     """
 
     def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
-        self.root, self.title, self.files, self._wrote = root, title, list[str](), wrote
-        package, tables = resources.files("hierbench.sharing.site") / "templates", html.style()
+        self.root = root
+        self.title = title
+        self.files = list[str]()
+        self._wrote = wrote
+        package = resources.files("hierbench.sharing.site") / "templates"
+        tables = html.style()
         for name in ASSETS:
             self.write(name, (tables if name == "style.css" else "").encode() + (package / name).read_bytes())
 
@@ -117,13 +121,17 @@ class TablePage:
     """
 
     def __init__(self, table: SiteTable, slug: str, writer: Writer, methods: Methods) -> None:
-        self.table, self.folder, self.writer = table, f"tables/{slug}", writer
+        self.table = table
+        self.folder = f"tables/{slug}"
+        self.writer = writer
         self.methods = {id(row): methods.add(table, row, self.folder) for row in table.board.rows}
-        self.best, self.picture = best_rows(table.board), ""
+        self.best = best_rows(table.board)
+        self.picture = ""
 
     def write(self) -> None:
         """Write the page with its picture and downloads."""
-        table, board = self.table, self.table.board
+        table = self.table
+        board = self.table.board
         self.picture = self._draw()
         report = table.report
         self.writer.page(
@@ -148,7 +156,8 @@ class TablePage:
         sheet = self.table.board.table
         lines = []
         for row, line in zip(self.table.board.rows, sheet.rows, strict=True):
-            method, (kind, title, *cells) = self.methods[id(row)], line.cells
+            method = self.methods[id(row)]
+            kind, title, *cells = line.cells
             assert isinstance(title, Text)
             link = f"../../methods/{method.slug}.html" if method else ""
             lines.append(replace(line, cells=[kind, replace(title, text=short_name(title.text), link=link), *cells]))
@@ -162,12 +171,12 @@ class TablePage:
 
     def _draw(self) -> str:
         """Draw the picture if the records suffice and the table does not have very many rows."""
-        name = f"{PICTURE}.svg"
+        name = f"{INDEX_PICTURE}.svg"
         if 0 < len(self.table.board.rows) <= MOST_DRAWN:
             with suppress(UserError):
                 target = self.writer.root / self.folder / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                draw_one(PICTURE, self.table.board, self.table.dataset, self.table.folder, target)
+                draw_one(INDEX_PICTURE, self.table.board, self.table.dataset, self.table.folder, target)
                 self.writer.add(f"{self.folder}/{name}")
                 return name
         return ""
@@ -176,12 +185,13 @@ class TablePage:
         """Write the table in other formats and the archive of its records; return the title of each file by name."""
         if not self.table.board.rows:
             return {}
-        sheet, titles = self.table.board.table, dict[str, str]()
+        sheet = self.table.board.table
+        titles = dict[str, str]()
         for kind, title in DOWNLOADS.items():
             name = f"table{SUFFIXES[kind]}"
             self.writer.write(f"{self.folder}/{name}", render(sheet, kind))
             titles[name] = title
-        with zipfile.ZipFile(self.writer.add(f"{self.folder}/{ARCHIVE}"), "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(self.writer.add(f"{self.folder}/{RECORDS_ARCHIVE}"), "w", zipfile.ZIP_DEFLATED) as archive:
             for kind in ("json", "markdown"):
                 info = zipfile.ZipInfo(f"{self.table.dataset}{SUFFIXES[kind]}", EPOCH)
                 archive.writestr(info, render(sheet, kind), zipfile.ZIP_DEFLATED)
@@ -190,12 +200,12 @@ class TablePage:
                 with suppress(OSError), open_regular(path) as source:
                     with archive.open(zipfile.ZipInfo(name, EPOCH), "w") as target:
                         copyfileobj(source, target)
-        return titles | {ARCHIVE: "Records of all runs"}
+        return titles | {RECORDS_ARCHIVE: "Records of all runs"}
 
 
 def records_in(table: SiteTable) -> Iterator[Path]:
     """Yield the files of a table's records that publishing writes, in order."""
-    for name in BESIDE:
+    for name in FILES_BESIDE_RUNS:
         yield table.records / name
     for name in sorted({source_name(run) for run in table.board.records if run.spec is not None}):
         if re.fullmatch(PYTHON, name):
@@ -221,7 +231,9 @@ def write_method(writer: Writer, method: MethodPage) -> None:
 
 def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[MethodPage]) -> None:
     """Write the page that lists all; where there are several tables, their overview comes first."""
-    boards, picture, across = [page.table.board for page in pages if page.table.board.rows], "", Markup()
+    boards = [page.table.board for page in pages if page.table.board.rows]
+    picture = ""
+    across = Markup()
     if len(boards) > 1:
         across = table_markup(
             replace(overview_table(boards, OVERVIEW.name, read_claims()), title="What holds across tables")
@@ -261,7 +273,8 @@ def method_results(method: MethodPage) -> Sheet:
 
 def best_rows(board: Board) -> list[tuple[Column, Row, Row | None]]:
     """Return of each column the best ranked row, and the best competitive one, None where that is the same."""
-    rows, leaders = ranked_rows(board.rows), list[tuple[Column, Row, Row | None]]()
+    rows = ranked_rows(board.rows)
+    leaders = list[tuple[Column, Row, Row | None]]()
     marked = with_best(rows, board.shown)
     for column in board.shown:
         first = [row for row, overall in zip(rows, marked, strict=True) if _is_best(overall, column)]

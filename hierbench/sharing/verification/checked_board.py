@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.config.options import Place
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER, Column, further_names
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
@@ -26,7 +26,7 @@ class CheckedBoard:
 
 
 def checked_board(
-    dataset: str, place: Place, columns: Sequence[Column] = PAPER, compared: Collection[str] = ()
+    dataset: str, place: Place, columns: Sequence[Column] = PAPER_COLUMNS, compared: Collection[str] = ()
 ) -> CheckedBoard:
     """Return the table of a dataset without the runs that verification rejects, and all that it found.
 
@@ -43,9 +43,11 @@ def checked_board(
     Raises:
         UserError: as `Board.of`.
     """
-    root, data_dir = place.runs, place.data_dir
+    root = place.runs
+    data_dir = place.data_dir
     records, report = checked_records(dataset, root, data_dir, [*further_names(columns), *compared])
-    name, rejected = dataset_name(dataset), report.rejected_ids
+    name = dataset_name(dataset)
+    rejected = report.rejected_ids
     try:
         board = Board.of(dataset, records, protocol=place.protocol, request=place.request)
     except UserError as error:

@@ -65,10 +65,12 @@ def _check_shipped(check: RunCheck) -> None:
     """Compare a run's targets with the digest that ships; note it if none ships or the run is of a part of the data."""
     evaluation = None if check.record.spec is None else check.record.spec.evaluation
     order = evaluation.drop_order if evaluation is not None and evaluation.drop_last else ""
-    shipped, name = shipped_targets(), image_dataset(check.dataset.name)
+    shipped = shipped_targets()
+    name = image_dataset(check.dataset.name)
     shipped_digest = shipped.get((name, order, check.dataset.digest))
     num, digest = shipped_digest or shipped.get((name, order, ""), (0, ""))
-    expected, data = expected_sizes(check.dataset.name), check.record.environment.get("data", {})
+    expected = expected_sizes(check.dataset.name)
+    data = check.record.environment.get("data", {})
     splits = data.get("splits", {})
     if expected is not None and check.record.spec is not None:
         is_part = splits.get("test") != expected.test
@@ -129,7 +131,8 @@ def check_reranked(check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
 
 def _fits(check: RunCheck, base: RunCheck) -> bool:
     """Whether two runs share data, settings, type and seed, and the first base its learning rates."""
-    spec, other = check.record.spec, base.record.spec
+    spec = check.record.spec
+    other = base.record.spec
     assert spec is not None and other is not None
     shared = (spec.comparison, spec.type, spec.seed) == (other.comparison, other.type, other.seed)
     return shared and (spec.bases[0] != base.id or spec.train.lr == other.train.lr)

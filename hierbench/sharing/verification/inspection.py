@@ -15,7 +15,7 @@ from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.metrics.metric_table import compute_metrics, follows_from_ranks
 from hierbench.runs.findings import Finding
-from hierbench.runs.further_metrics import FILE, published_values
+from hierbench.runs.further_metrics import FURTHER_FILE, published_values
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.run_check import RunCheck
@@ -67,14 +67,17 @@ class _Checks:
     """The checks of the runs of one folder, with their common trees, targets and methods."""
 
     def __init__(self, records: Records, data_dir: Path, metrics: Collection[str] | None) -> None:
-        self.records, self.metrics = records, metrics
+        self.records = records
+        self.metrics = metrics
         self.methods = InstalledMethods()
-        self.known, self.trees = Targets(data_dir, records.root), Trees(data_dir)
+        self.known = Targets(data_dir, records.root)
+        self.trees = Trees(data_dir)
         self._beside: dict[DatasetSpec, Hierarchy | None] = {}
 
     def check(self, check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
         """Check one finished run; `by_id` has its bases."""
-        was_read, tree = not check.record.findings, self._find_tree(check)
+        was_read = not check.record.findings
+        tree = self._find_tree(check)
         if tree is not None and check.is_tested and was_read:
             ranks = recompute(check, tree, self.known)
             _check_further(check, self.records, tree, self.metrics, ranks)
@@ -92,7 +95,8 @@ class _Checks:
         except UserError as error:
             digest = shipped_trees().get((image_dataset(data.name), data.distance), data.hierarchy)
             if data.hierarchy != digest:
-                recorded, shipped = data.hierarchy[:12], digest[:12]
+                recorded = data.hierarchy[:12]
+                shipped = digest[:12]
                 check.reject(f"its tree {recorded} is not that of {data.name}, whose digest ships: {shipped}")
             if data not in self._beside:
                 self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
@@ -124,7 +128,7 @@ def _check_further(
     for name, value in compute_metrics(compared, evidence).items():
         both_undefined = math.isnan(value) and math.isnan(kept[name])
         if not both_undefined and not math.isclose(value, kept[name], rel_tol=CLOSE, abs_tol=CLOSE):
-            check.reject(f"{name} is {kept[name]} in {FILE}, and {value} by its predictions")
+            check.reject(f"{name} is {kept[name]} in {FURTHER_FILE}, and {value} by its predictions")
 
 
 def _place_in_report(check: RunCheck) -> tuple[str, str, int, str, str]:

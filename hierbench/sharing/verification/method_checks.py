@@ -17,7 +17,8 @@ def check_method(check: RunCheck, methods: InstalledMethods) -> None:
     spec = check.record.spec
     assert spec is not None
     kept = _check_kept_file(check)
-    method, installed = methods.that_ran(spec), methods.installed(spec.method.name)
+    method = methods.that_ran(spec)
+    installed = methods.installed(spec.method.name)
     if method is not None:
         if check.record.result["title"] != method.cls.title:
             title = check.record.result["title"]

@@ -71,7 +71,8 @@ def numbers_by_cell(page: str, format: Format) -> dict[tuple[str, str, str], lis
             if line.startswith("|") and not line.startswith("|:")
         ]
     numbers: dict[tuple[str, str, str], list[str]] = {}
-    heading, model = list[str](), ""
+    heading = list[str]()
+    model = ""
     for line in lines:
         cells = [" ".join(MARKUP.sub(" ", cell).split()) for cell in line]
         if len(cells) != len(heading) or not any(map(NUMBER.search, cells[2:])):

@@ -13,21 +13,21 @@ from hierbench.config.overrides import flatten
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board, planned_seeds
-from hierbench.leaderboard.columns import PAPER, Column, find_column, further_names
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, find_column, further_names
 from hierbench.leaderboard.extra_columns import counted_runs, with_columns
 from hierbench.leaderboard.ranking import rank
-from hierbench.leaderboard.statistics import METRICS
+from hierbench.leaderboard.statistics import PAPER_METRICS
 from hierbench.runs.findings import Finding
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.record import Records
-from hierbench.runs.state import ORDER, State
+from hierbench.runs.state import STATE_ORDER, State
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.received_files import Received
 from hierbench.sharing.verification.published_pages import compare_pages, is_same
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object
 
-NAMED = {state.value: state for state in State}
+STATE_BY_NAME = {state.value: state for state in State}
 
 
 class GivenRow(BaseModel):
@@ -74,7 +74,7 @@ class GivenTable(Received):
     @property
     def further(self) -> list[str]:
         """The metrics beyond the paper's that its rows have."""
-        return list(dict.fromkeys(name for row in self.rows for name in row.metrics if name not in METRICS))
+        return list(dict.fromkeys(name for row in self.rows for name in row.metrics if name not in PAPER_METRICS))
 
     @property
     def ids(self) -> list[str] | None:
@@ -84,7 +84,7 @@ class GivenTable(Received):
 
     def shown(self) -> tuple[Column, ...]:
         """Return its columns."""
-        return PAPER if self.columns is None else tuple(map(find_column, self.columns))
+        return PAPER_COLUMNS if self.columns is None else tuple(map(find_column, self.columns))
 
 
 def parse_protocol(name: str) -> Protocol | None:
@@ -140,18 +140,20 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     finding = Finding(str(path.with_suffix("")))
     try:
         given_table = GivenTable.read(path)
-        if (ids := given_table.ids) is None:
+        ids = given_table.ids
+        if ids is None:
             raise UserError("its rows do not name their runs")
         for run_id in ids:
             if run_id not in records or not records[run_id].content:
                 finding.reject(f"it has the run {run_id[:12]}, whose record is not here")
         if finding.rejected:
             return finding
-        all_records, protocol = _with_rejected(records), parse_protocol(given_table.protocol) if published else None
+        all_records = _with_rejected(records)
+        protocol = parse_protocol(given_table.protocol) if published else None
         board = Board.of(file or given_table.dataset, all_records, None if published else ids, protocol)
         content = given_table.content
         if values_are_kept(board, columns := given_table.shown()):
-            board = board if columns == PAPER else with_columns(board, columns, data_dir)
+            board = board if columns == PAPER_COLUMNS else with_columns(board, columns, data_dir)
         else:
             finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
             content = _drop_keys(content, given_table.further)
@@ -206,7 +208,7 @@ def _with_rejected(records: Records) -> Records:
 
 
 def _strength(state: State | None) -> int:
-    return len(ORDER) if state is None else ORDER.index(state)
+    return len(STATE_ORDER) if state is None else STATE_ORDER.index(state)
 
 
 def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
@@ -214,7 +216,7 @@ def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, publ
 
     Whoever made it may have had predictions, or have trained runs again.
     """
-    claims: dict[object, State | None] = {row.runs: NAMED.get(row.verdict) for row in given_table.rows}
+    claims: dict[object, State | None] = {row.runs: STATE_BY_NAME.get(row.verdict) for row in given_table.rows}
     claims |= {tuple(row.runs): row.state for row in board.rows if row.state == State.REJECTED}
     rows = [replace(row, state=claims.get(tuple(row.runs), row.state)) for row in board.rows]
     less = [
@@ -232,7 +234,8 @@ def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, publ
 def _row_differences(given_table: dict[str, Any], made: dict[str, Any]) -> Iterator[str]:
     """Yield the first value of each key, and of each row, in which a .json differs from one of the records."""
     for key in sorted((given_table.keys() | made.keys()) - {"rows", "columns"}):
-        if difference := _first_difference({key: given_table.get(key)}, {key: made.get(key)}):
+        difference = _first_difference({key: given_table.get(key)}, {key: made.get(key)})
+        if difference:
             yield difference
     unmatched = {tuple(row["runs"]): row for row in made["rows"]}
     for row in given_table["rows"]:
@@ -248,7 +251,8 @@ def _row_differences(given_table: dict[str, Any], made: dict[str, Any]) -> Itera
 
 def _first_difference(content: dict[str, Any], made: dict[str, Any]) -> str:
     """Return the first key whose values differ, "" without one."""
-    values, right = dict(flatten(content)), dict(flatten(made))
+    values = dict(flatten(content))
+    right = dict(flatten(made))
     for key in sorted(values.keys() | right.keys()):
         if not is_same(values.get(key), right.get(key)):
             return f"{key.replace('.', ' ')} is {values.get(key)!r}, the records give {right.get(key)!r}"

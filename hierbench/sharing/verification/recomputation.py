@@ -27,7 +27,8 @@ from hierbench.runs.state import State
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 
-RESAMPLES, NOISE = 1000, 0.3  # of an interval, and the share of its width by which other draws may move an end
+RESAMPLES = 1000  # of an interval
+NOISE = 0.3  # the share of its width by which other draws may move an end
 OTHER_TARGETS = "its targets are not those of the dataset's test split"
 Loaded = tuple[NDArray[Any], IntArray]  # scores [N, K], targets [N]
 
@@ -47,17 +48,20 @@ class Targets:
     """The targets that a run's predictions must be of: those of prepared data, where it is here."""
 
     def __init__(self, data_dir: Path, folder: Path) -> None:
-        self.data_dir, self.folder = data_dir, folder
+        self.data_dir = data_dir
+        self.folder = folder
         self._prepared: dict[DatasetSpec, Prepared | None] = {}
         self._cached: dict[tuple[Any, ...], IntArray | None] = {}
 
     def of(self, check: RunCheck) -> IntArray | None:
         """Return the targets [N] of a run's data, None where that data is not here."""
-        data, spec = check.dataset, check.record.spec
+        data = check.dataset
+        spec = check.record.spec
         rows = None if spec is None else spec.evaluation
         key = (data, None if rows is None else (rows.drop_last, rows.drop_order))
         if key not in self._cached:
-            prepared, targets = self._find(data), None
+            prepared = self._find(data)
+            targets = None
             if prepared is not None and prepared.digest == data.digest:
                 _, labels = prepared.arrays("test")
                 targets = labels if spec is None else labels[evaluated_rows(labels, "test", spec)]
@@ -126,7 +130,8 @@ def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree:
     ks = [k for k in usable_ks(DEFAULT_KS, tree.num_classes) if k <= ranked.shape[1]]
     again = bootstrap_intervals(contributions(ranked, targets, tree, ks), ks, RESAMPLES) if recorded else {}
     for name, recomputed in again.items():
-        ends, room = recorded.get(name, [None, None]), NOISE * (recomputed[1] - recomputed[0])  # NaN without mistakes
+        ends = recorded.get(name, [None, None])
+        room = NOISE * (recomputed[1] - recomputed[0])  # NaN without mistakes
         if (
             any(end is None or abs(end - end_again) > room for end, end_again in zip(ends, recomputed, strict=True))
             and room == room
@@ -137,7 +142,7 @@ def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree:
 
 def _read_ranks(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks | None:
     """Return ranked classes [N, k] and targets [N], from whichever form of the predictions is here, or None."""
-    packed = _read_compact(check) if os.path.lexists(check.record.folder / compact.FILE) else None
+    packed = _read_compact(check) if os.path.lexists(check.record.folder / compact.COMPACT_FILE) else None
     if check.record.has_predictions:
         if check.record.scored is not None:
             ranked, targets = _rank_scored(check, tree)
@@ -145,12 +150,12 @@ def _read_ranks(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ran
             scores, targets = load_predictions(check.record, tree)
             ranked = compact.ranked_classes(scores)
         if packed is not None and not np.array_equal(packed.ranked, ranked[:, : packed.ranked.shape[1]]):
-            check.reject(f"{compact.FILE} ranks other classes than {PREDICTIONS}")
+            check.reject(f"{compact.COMPACT_FILE} ranks other classes than {PREDICTIONS}")
         return ranked, targets
     if packed is None:
         return None
     if packed.num_classes != tree.num_classes:
-        raise ValueError(f"{compact.FILE} is of {packed.num_classes} classes, the tree has {tree.num_classes}")
+        raise ValueError(f"{compact.COMPACT_FILE} is of {packed.num_classes} classes, the tree has {tree.num_classes}")
     targets_with_digest = known_targets.with_digest(check, packed.targets)
     if targets_with_digest is None:
         check.targets = packed.targets
@@ -158,7 +163,8 @@ def _read_ranks(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ran
             check.reject(OTHER_TARGETS)
             return None
         check.note(
-            f"not computed from {compact.FILE}: no targets with its digest, neither in {compact.TARGETS} nor prepared"
+            f"not computed from {compact.COMPACT_FILE}: no targets with its digest, neither in {compact.TARGETS} nor "
+            "prepared"
         )
         return None
     return packed.ranked, _check_targets(targets_with_digest, len(packed.ranked), tree)
@@ -167,7 +173,7 @@ def _read_ranks(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ran
 def _read_compact(check: RunCheck) -> compact.Compact:
     packed = compact.read_compact(check.record.folder)
     if packed.source != check.record.recorded_digest(PREDICTIONS):
-        check.reject(f"{compact.FILE} was not made from the {PREDICTIONS} that status.json records")
+        check.reject(f"{compact.COMPACT_FILE} was not made from the {PREDICTIONS} that status.json records")
     return packed
 
 
@@ -177,13 +183,15 @@ def _rank_scored(check: RunCheck, tree: Hierarchy) -> tuple[IntArray, IntArray]:
     scores: NDArray[Any] | None
     if check.record.scored.top is None:
         scores, targets = load_predictions(check.record, tree)
-        classes, ranked = None, compact.ranked_classes(scores)
+        classes = None
+        ranked = compact.ranked_classes(scores)
     else:
         path = check.record.folder / PREDICTIONS
         classes, scores, targets = load_arrays(path, "classes", "scores_of_classes?", "targets")
         if classes.ndim != 2 or classes.dtype.kind != "i" or classes.min() < 0 or classes.max() >= tree.num_classes:
             raise ValueError("its ranked classes are not classes")
-        targets, ranked = _check_targets(targets, len(classes), tree), classes
+        targets = _check_targets(targets, len(classes), tree)
+        ranked = classes
     if make_scored(check.record.scored.name, check.record.scored.dataset, scores, classes, targets).id != check.id:
         check.reject("its predictions are not those whose digest is in spec.json")
     return ranked, targets

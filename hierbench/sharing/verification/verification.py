@@ -73,9 +73,11 @@ def _verify(
         train_again(checked.records, runs, retrain, {"data_dir": data_dir, "device": device, "weights": weights})
     methods = InstalledMethods()
     report = FolderReport(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
-    if changed := changed_methods(report.runs, methods):
+    changed = changed_methods(report.runs, methods)
+    if changed:
         report.notes.append(f"Ran as another file of the installed version (digest of its code): {', '.join(changed)}")
-    if unchecked := {name for run in runs for name in run.unchecked}:
+    unchecked = {name for run in runs for name in run.unchecked}
+    if unchecked:
         report.notes.append(
             f"Not computed again: {counted(len(unchecked), 'metric')}, kept with runs and shown in no table here; "
             "--all-metrics computes them"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hierbench.leaderboard.table import Flag, Line, Table, Text
-from hierbench.runs.findings import CAVEAT, LONGEST, FolderReport, shown_state
+from hierbench.runs.findings import CAVEAT, MAX_FINDING_LENGTH, FolderReport, shown_state
 from hierbench.runs.record import differing_params
 from hierbench.runs.state import State
 from hierbench.utils.text import counted, one_line
@@ -11,7 +11,10 @@ from hierbench.utils.text import counted, one_line
 
 def verification_table(reports: Sequence[FolderReport]) -> Table:
     """Return the findings of folders; JSON has all of them, the text those with a note or a reason."""
-    lines, above, items, notes = list[Line](), list[str](), list[str](), list[str]()
+    lines = list[Line]()
+    above = list[str]()
+    items = list[str]()
+    notes = list[str]()
     noted = dict[str, list[str]]()
     for report in reports:
         counts = ", ".join(f"{num} {state}" for state, num in report.counts().items() if num)
@@ -45,4 +48,4 @@ def verification_table(reports: Sequence[FolderReport]) -> Table:
 
 
 def _short(text: str) -> str:
-    return one_line(text, LONGEST)
+    return one_line(text, MAX_FINDING_LENGTH)

@@ -25,7 +25,7 @@ class Frame(NamedTuple):
 
 
 FRAMES = (Frame("HAFrame", "haframe", "type-II"), Frame("ETF", "ce", "type-I"))
-QUANTITIES = {
+COLLAPSE_QUANTITIES = {
     "features_mean": "features, mean",
     "features_std": "features, std",
     "classifiers_mean": "classifiers, mean",
@@ -94,14 +94,19 @@ def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:
     rows: list[TableLine] = []
     epochs: list[int] = []
     for frame in FRAMES:
-        for quantity, title in QUANTITIES.items():
-            if (line := mean_line(curves, frame, quantity)) is not None:
-                first, last, epochs = line.mean[0], line.mean[-1], line.epochs
+        for quantity, title in COLLAPSE_QUANTITIES.items():
+            line = mean_line(curves, frame, quantity)
+            if line is not None:
+                first = line.mean[0]
+                last = line.mean[-1]
+                epochs = line.epochs
                 change = Number(100 * (last / first - 1) if first > 5e-5 else None, "+.0f")
-                names, means = (Text(frame.title), Text(title)), (Number(first, ".4f"), Number(last, ".4f"))
+                names = (Text(frame.title), Text(title))
+                means = (Number(first, ".4f"), Number(last, ".4f"))
                 rows.append(TableLine([*names, *means, change]))
     ends = [f"Epoch {epoch}" for epoch in (*epochs[:1], *epochs[-1:])]
-    settings, seeds = recipe.collapse, len({curve.seed for curve in curves})
+    settings = recipe.collapse
+    seeds = len({curve.seed for curve in curves})
     deviation = "|cos - ideal|" if settings.deviation == "absolute" else "cos - ideal"
     form = "norm" if settings.self_duality == "norm" else "squared norm"
     about = (

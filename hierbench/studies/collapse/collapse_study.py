@@ -35,7 +35,7 @@ from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import refuse_links
 
-FOLDER = "collapse"  # of its runs, in the runs folder
+COLLAPSE_FOLDER = "collapse"  # of its runs, in the runs folder
 
 
 def collapse(options: Options, every: int | None) -> Shown:
@@ -44,7 +44,7 @@ def collapse(options: Options, every: int | None) -> Shown:
     Its runs have a folder of their own, `<runs>/collapse`: they keep snapshots, and belong in no table.
     """
     mlflow = options.mlflow or (None if options.dry_run else default_uri(options.runs))
-    options = replace(options, runs=refuse_links(options.runs, FOLDER), mlflow=mlflow)
+    options = replace(options, runs=refuse_links(options.runs, COLLAPSE_FOLDER), mlflow=mlflow)
     recipe = requested_recipe(options)
     with redirect_stdout(sys.stderr):
         methods = {frame: find_method(frame.method) for frame in FRAMES}
@@ -60,7 +60,8 @@ def collapse(options: Options, every: int | None) -> Shown:
 
 def _check_classes(prepared: Prepared, num_classes: int) -> None:
     """Raise a UserError for data of which a class has no training image."""
-    if missing := num_classes - len(np.unique(prepared.arrays("train")[1])):
+    missing = num_classes - len(np.unique(prepared.arrays("train")[1]))
+    if missing:
         raise UserError(f"{missing} of {num_classes} classes have no training image, so their features have no mean")
 
 
@@ -74,7 +75,8 @@ def plan_collapse(
 
     A job without its snapshots is trained again.
     """
-    options, inputs = request.options, request.inputs
+    options = request.options
+    inputs = request.inputs
     epochs = request.recipe.train.epochs
     if request.prepared is None:
         rows = [(frame.method, frame.type, True) for frame in FRAMES]
@@ -135,7 +137,8 @@ def frame_recipes(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
 
 def measured_curves(plan: Plan) -> list[Curve]:
     """Measure the snapshots of every finished run that are not measured yet, and return all curves."""
-    setting, request = plan.setting, plan.request
+    setting = plan.setting
+    request = plan.request
     frame_by_row = {(frame.method, frame.type): frame for frame in FRAMES}
     finished = [
         (frame_by_row[line.row, line.type], line.job, setting.store.run(line.job.id))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hierbench.config.recipe import Recipe
-from hierbench.figures.plots.style import BLUE, LIGHT, SINGLE, VERMILION, new_figure, plain
+from hierbench.figures.plots.style import BLUE, LIGHT, ONE_COLUMN, VERMILION, new_figure, plain
 from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, mean_line
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 HEIGHT = 5.6  # inches
 COLOURS = {"HAFrame": BLUE, "ETF": VERMILION}  # the paper's blue and red, in a red that the colour-blind tell apart
-MARKERS = {"HAFrame": "o", "ETF": "s"}
+MARKER_BY_FRAME = {"HAFrame": "o", "ETF": "s"}
 DASHES: dict[str, Any] = {"features": "-", "classifiers": (0, (4, 1.6)), "self_duality": "-"}
-MARKS = 8  # markers on a line, about: far enough apart to see that a line is dashed
+MARKERS_PER_LINE = 8  # markers on a line, about: far enough apart to see that a line is dashed
 
 
 def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
@@ -29,7 +29,7 @@ def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
 
     seeds = len({curve.seed for curve in curves})
     title = f"{recipe.title}, protocol {recipe.protocol}" + (f", {seeds} seeds" if seeds > 1 else "")
-    figure = new_figure(SINGLE, HEIGHT)
+    figure = new_figure(ONE_COLUMN, HEIGHT)
     deviation = "|cos − ideal|" if recipe.collapse.deviation == "absolute" else "(cos − ideal)"
     square = "" if recipe.collapse.self_duality == "norm" else "²"
     means = {"features": "features_mean", "classifiers": "classifiers_mean"}
@@ -58,8 +58,9 @@ def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str],
             line = mean_line(curves, frame, quantity)
             if line is None:
                 continue
-            colour, num = COLOURS[frame.name], len(line.epochs)
-            marked = range(num - 1, -1, -max(1, round(num / MARKS)))  # the last is one of them
+            colour = COLOURS[frame.name]
+            num = len(line.epochs)
+            marked = range(num - 1, -1, -max(1, round(num / MARKERS_PER_LINE)))  # the last is one of them
             if line.low != line.high:
                 axes.fill_between(line.epochs, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(
@@ -67,7 +68,7 @@ def _draw_panel(axes: Axes, curves: Sequence[Curve], quantities: dict[str, str],
                 line.mean,
                 color=colour,
                 linestyle=DASHES[subject],
-                marker=MARKERS[frame.name],
+                marker=MARKER_BY_FRAME[frame.name],
                 markerfacecolor=colour if subject != "classifiers" else "white",
                 markersize=3.5,
                 markevery=list(marked)[::-1],

@@ -27,7 +27,7 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json_object, write_json
 
 ANGLES = ("features", "classifiers")
-VERSION = 1  # raise when a quantity is computed differently, so that older measurements are repeated
+MEASURES_VERSION = 1  # raise when a quantity is computed differently, so that older measurements are repeated
 Report = Callable[[float], None]  # the fraction of the training set that has been seen
 # "features" and "classifiers": {"mean": number, "std": {deviation: number}}; "self_duality": {form: number}
 Measured = dict[str, Any]
@@ -56,10 +56,12 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
     statistics = metrics.class_means(features(), num_classes)
     ideal: Tensor | float
     if frame.name == "ETF":
-        means, weights = statistics.centred, model.method.get_parameter("classifier.weight").detach()
+        means = statistics.centred
+        weights = model.method.get_parameter("classifier.weight").detach()
         ideal = metrics.etf_similarity(num_classes)
     else:
-        means, weights = statistics.means, model.method.get_buffer("frame")
+        means = statistics.means
+        weights = model.method.get_buffer("frame")
         ideal = cast(Any, model.method).similarity(torch.arange(num_classes, device=weights.device))
     weights = weights.to(means.device)
 
@@ -68,7 +70,7 @@ def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Me
         return {"mean": both["absolute"][0], "std": {deviation: std for deviation, (_, std) in both.items()}}
 
     return {
-        "version": VERSION,
+        "version": MEASURES_VERSION,
         "features": angles(means),
         "classifiers": angles(weights),
         "self_duality": {form: metrics.self_duality(weights, means, form) for form in get_args(Form)},
@@ -81,7 +83,7 @@ def cached_measurements(run: Run, epoch: int) -> Measured | None:
         measured: Measured = read_json_object(measured_file(run, epoch))
     except (OSError, ValueError):
         return None
-    return measured if measured.get("version") == VERSION else None
+    return measured if measured.get("version") == MEASURES_VERSION else None
 
 
 def to_measure(job: Job, run: Run, every: int) -> list[int]:

@@ -54,7 +54,8 @@ def class_means(batches: Iterable[tuple[Tensor, Tensor]], num_classes: int) -> C
     counts = torch.zeros(0)
     for features, targets in batches:
         if features.device.type == "mps":  # has no float64
-            features, targets = features.cpu(), targets.cpu()
+            features = features.cpu()
+            targets = targets.cpu()
         if sums is None:
             sums = features.new_zeros((num_classes, features.shape[1]), dtype=torch.float64)
             counts = torch.zeros(num_classes, dtype=torch.int64, device=features.device)
@@ -113,6 +114,7 @@ def self_duality(weights: Tensor, means: Tensor, form: Form = "norm") -> float:
 
     Reference: Liang & Davis, ICCV 2023, equation of the self-duality (12).
     """
-    weights, means = weights.double(), means.double()
+    weights = weights.double()
+    means = means.double()
     distance = float(torch.linalg.matrix_norm(weights / weights.norm() - means / means.norm()))
     return distance if form == "norm" else distance**2

@@ -17,7 +17,7 @@ from hierbench.hierarchy.label_tree import IntArray
 from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
 
-SHOWN = 3  # names in an error
+MAX_CLASS_NAMES = 3  # names in an error
 # The compared parts of a name, in this order: programs write whole paths, the last folders, base names, or stems.
 KEYS: tuple[Callable[[str], str], ...] = (
     lambda name: name,
@@ -44,7 +44,8 @@ def match_rows(ids: Sequence[str], known_ids: Sequence[str], where: str, subject
         raise UserError(f"{where}: {len(ids) - len(set(ids)):,} ids are there twice: {twice[:80]!r}")
     best: tuple[list[str], list[str]] = list(ids), list(known_ids)
     for key in KEYS:
-        rows, wanted_keys = list(map(key, ids)), list(map(key, known_ids))
+        rows = list(map(key, ids))
+        wanted_keys = list(map(key, known_ids))
         if len(set(wanted_keys)) == len(wanted_keys) and len(set(rows)) == len(rows):
             place = {name: row for row, name in enumerate(rows)}
             if len(rows) == len(wanted_keys) and all(name in place for name in wanted_keys):
@@ -55,9 +56,12 @@ def match_rows(ids: Sequence[str], known_ids: Sequence[str], where: str, subject
     problems = []
     sides = ((known_ids, wanted_keys, set(rows), "missing"), (ids, rows, set(wanted_keys), f"not of {subject}"))
     for names, keys, others, side in sides:
-        if odd := [name for name, key in zip(names, keys, strict=True) if key not in others]:
-            shown = ", ".join(name[:80] for name in odd[:SHOWN])
-            problems.append(f"{len(odd):,} of {len(names):,} ids are {side}: {shown}" + ", ..." * (len(odd) > SHOWN))
+        odd = [name for name, key in zip(names, keys, strict=True) if key not in others]
+        if odd:
+            shown = ", ".join(name[:80] for name in odd[:MAX_CLASS_NAMES])
+            problems.append(
+                f"{len(odd):,} of {len(names):,} ids are {side}: {shown}" + ", ..." * (len(odd) > MAX_CLASS_NAMES)
+            )
     raise UserError(f"{where}: {'; '.join(problems)}")
 
 
@@ -88,7 +92,8 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
         UserError: they are of other examples, or their targets are not those of the dataset.
     """
     _, truth = prepared.arrays(split)
-    name, known_ids = prepared.folder.name, prepared.ids(split)
+    name = prepared.folder.name
+    known_ids = prepared.ids(split)
     numbers = [str(row) for row in range(len(truth))]
     if predictions.num_examples != len(truth):
         sizes = {other: prepared.size(other) for other in SPLITS}
@@ -99,7 +104,8 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
             f"{predictions.where} has {predictions.num_examples:,} predictions, {name} has {len(truth):,} {split} "
             f"images{like}"
         )
-    note, where = "", predictions.where
+    note = ""
+    where = predictions.where
     if predictions.ids is not None:
         if set(predictions.ids) == set(numbers):
             known_ids = numbers
@@ -155,7 +161,8 @@ def check_same_examples(first: Predictions, other: Predictions) -> None:
     targets = other.targets
     if first.ids is not None and other.ids is not None:
         targets = targets[match_rows(other.ids, first.ids, other.where, first.where)]
-    if num_different := int(np.count_nonzero(first.targets != targets)):
+    num_different = int(np.count_nonzero(first.targets != targets))
+    if num_different:
         raise UserError(f"{problem}: {num_different:,} of {len(targets):,} targets differ")
 
 

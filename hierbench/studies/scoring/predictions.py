@@ -19,8 +19,8 @@ from hierbench.utils.arrays import map_array, read_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 
-TABLES = (".csv", ".parquet", ".json")
-FORMATS = (".npz", ".npy", *TABLES)
+TABLE_SUFFIXES = (".csv", ".parquet", ".json")
+PREDICTION_SUFFIXES = (".npz", ".npy", *TABLE_SUFFIXES)
 Parts = Mapping[str, NDArray[Any]]  # "scores", "classes", "targets" and "ids" as a file has them: classes may be names
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
 
@@ -86,8 +86,10 @@ def read_predictions(path: Path, tree: Hierarchy, order: NumberOrder = "tree") -
     kind = path.suffix.lower()
     if kind in PICKLES:
         raise UserError(f"{path.name}: pickles can run any code and are never read; save arrays with numpy.savez")
-    if kind not in FORMATS:
-        raise UserError(f"{path.name}: predictions are {', '.join(FORMATS)} files, not {kind or 'without an ending'!r}")
+    if kind not in PREDICTION_SUFFIXES:
+        raise UserError(
+            f"{path.name}: predictions are {', '.join(PREDICTION_SUFFIXES)} files, not {kind or 'without an ending'!r}"
+        )
     with _one_line(path, path.name):
         predictions = _check_parts(_read_parts(path, tree), tree, path.name, order)
     if not predictions.num_examples:
@@ -105,7 +107,7 @@ def read_targets(
     """
     name = f"{name} {path.name}"
     with _one_line(path, name):
-        if path.suffix.lower() not in FORMATS:
+        if path.suffix.lower() not in PREDICTION_SUFFIXES:
             lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
             return class_indices([line for line in lines if line], tree, name, order), None
         parts = _read_parts(path, tree, only_targets=True)
@@ -131,7 +133,7 @@ def _one_line(path: Path, name: str) -> Iterator[None]:
 def _read_parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
     """Return the content of a file; arrays have our names or those of Hugging Face's `predict`."""
     kind = path.suffix.lower()
-    if kind in TABLES:
+    if kind in TABLE_SUFFIXES:
         from hierbench.studies.scoring.table_files import read_table  # with pandas, which arrays do without
 
         return read_table(path, tree, only_targets=only_targets)
@@ -157,11 +159,14 @@ def _texts(values: NDArray[Any] | None) -> list[str] | None:
 
 def _check_parts(parts: Parts, tree: Hierarchy, where: str, order: NumberOrder) -> Predictions:
     """Return predictions with class indices; a UserError unless their parts fit each other and the tree."""
-    scores, classes, columns = parts.get("scores"), None, ""
+    scores = parts.get("scores")
+    classes = None
+    columns = ""
     if scores is not None and "names" not in parts and _are_names(parts.get("classes"), tree):
         parts = {"names" if role == "classes" else role: values for role, values in parts.items()}
     if scores is not None and scores.ndim == 1 and scores.dtype.kind in "iuUS" and "classes" not in parts:
-        parts, scores = {**parts, "classes": scores}, None  # labels only
+        parts = {**parts, "classes": scores}
+        scores = None  # labels only
     if "classes" in parts:
         ranked = parts["classes"]
         classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes", order)
@@ -214,5 +219,6 @@ def _order_columns(
     columns = number_order(tree, order, f"{where}: columns of scores")
     if not np.array_equal(columns, np.arange(tree.num_classes)):
         return scores[:, np.argsort(columns)], "in alphabetical order"
-    first, last = tree.classes[0], tree.classes[-1]
+    first = tree.classes[0]
+    last = tree.classes[-1]
     return scores, f"in the order of the tree: column 0 is {first!r}, column {tree.num_classes - 1} is {last!r}"

@@ -19,7 +19,7 @@ from hierbench.execution.jobs import dataset_spec
 from hierbench.hierarchy.class_names import ClassOrder
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names
-from hierbench.leaderboard.columns import PAPER, Column, check_columns, further_names
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, check_columns, further_names
 from hierbench.metrics.calibration import ScoreKind
 from hierbench.runs.requests import record_request
 from hierbench.runs.scored_record import make_scored
@@ -40,8 +40,9 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 SPLIT = "test"
-LEAST, MOST = 100, 1_000_000  # resamples; fewer have no 2.5th percentile to speak of
-TREE = "a tree"  # that was given as an array, and has no name
+LEAST = 100  # resamples; fewer have no 2.5th percentile to speak of
+MOST = 1_000_000
+UNNAMED_TREE = "a tree"  # that was given as an array, and has no name
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class ScoreRequest:
     seed: int
     runs: Path
     data_dir: Path
-    columns: Sequence[Column] = PAPER
+    columns: Sequence[Column] = PAPER_COLUMNS
     dashes: str = "--"
     options: TreeOptions = DEFAULT_OPTIONS
     order: ClassOrder | None = None
@@ -103,7 +104,8 @@ def score_files(request: ScoreRequest) -> Report:
         for other in all_predictions:
             check_differs(other, predictions)
         all_predictions.append(predictions)
-    results, shown = list[Result](), list[Result]()
+    results = list[Result]()
+    shown = list[Result]()
     with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
         for scored in all_predictions:
             results.append(score(scored, tree, resamples, request.seed, request.scores))
@@ -129,7 +131,7 @@ def score_files(request: ScoreRequest) -> Report:
             store.root, "scoring", recipe.dataset, options | {"files": files}, [record.id for record in records]
         )
     runs = [record.id for record in records]
-    subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else TREE
+    subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else UNNAMED_TREE
     return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns)
 
 
@@ -156,9 +158,11 @@ def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hiera
         raise UserError("distance is for a tree; that of a dataset is its recipe's")
     recipe = load_recipe(request.dataset)
     prepared = find(recipe.data.variant, request.data_dir)
-    notes, state = list[str](), "is not prepared"
+    notes = list[str]()
+    state = "is not prepared"
     if recipe.source is not None and prepared is not None:
-        prepared, state = if_current(recipe, prepared, notes.append), "has changed since it was prepared"
+        prepared = if_current(recipe, prepared, notes.append)
+        state = "has changed since it was prepared"
     if prepared is None:
         command = f"hierbench data prepare {request.dataset}{folder_options(data_dir=request.data_dir)}"
         raise UserError(f"{recipe.data.dataset} {state} in {request.data_dir}; run: {command}")

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hierbench.leaderboard.columns import PAPER, Column
+from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.formats import html, render
-from hierbench.leaderboard.statistics import METRICS, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, summarise
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.studies.scoring.scores import Result
 from hierbench.utils.errors import unknown_name
@@ -30,7 +30,7 @@ class Report:
     resamples: int
     seed: int
     runs: Sequence[str] = ()  # ids of the records
-    columns: Sequence[Column] = PAPER
+    columns: Sequence[Column] = PAPER_COLUMNS
 
     def __getitem__(self, metric: str) -> float:
         """Return the mean of a metric, NaN where it is undefined; a UserError for one that is not in the report."""
@@ -80,14 +80,16 @@ class Report:
             if len(self.results) == 1:
                 low, high = self.results[0].intervals.get(metric, (None, None))
             elif cell.mean is not None and cell.ci95 is not None:
-                low, high = cell.mean - cell.ci95, cell.mean + cell.ci95
+                low = cell.mean - cell.ci95
+                high = cell.mean + cell.ci95
             lines.append({"metric": metric, "mean": cell.mean, "low": low, "high": high, "values": cell.values})
         return lines
 
 
 def report_table(report: Report) -> Table:
     """Return a line per metric with the bounds of its interval, and a sentence on the interval."""
-    by_name, lines = {column.name: column for column in report.columns}, report.lines()
+    by_name = {column.name: column for column in report.columns}
+    lines = report.lines()
     keys = ("metric", "mean", "low", "high")
     sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
     about = f"{report.name} on {report.subject}: {sizes} images, distance {report.distance}; {report.about_interval}."
@@ -103,7 +105,7 @@ def report_table(report: Report) -> Table:
     )
     absent = [column.heading for column in report.columns if column.name not in {line["metric"] for line in lines}]
     left_out = [f"Left out, for fewer classes than they rank: {', '.join(absent)}."] if absent else []
-    over_images = [line["metric"] for line in lines if line["metric"] not in METRICS]
+    over_images = [line["metric"] for line in lines if line["metric"] not in PAPER_METRICS]
     if len(report.results) == 1 and report.resamples and over_images:
         names = ", ".join(by_name[name].title for name in over_images)
         left_out.append(

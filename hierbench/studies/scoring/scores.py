@@ -24,7 +24,7 @@ from hierbench.metrics.sums import contributions, metrics_from_contributions, mi
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
 from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.run_evidence import evidence_of_ranks
-from hierbench.runs.scored_record import CHUNK, stored_type
+from hierbench.runs.scored_record import EXAMPLES_PER_CHUNK, stored_type
 from hierbench.runs.store import Run, Store
 from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
@@ -74,20 +74,23 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
     assert predictions.scores is not None
     classes = np.empty((predictions.num_examples, max(ks)), dtype=np.int64)
     num_ties = num_probabilities = 0
-    for start in range(0, len(classes), CHUNK):
+    for start in range(0, len(classes), EXAMPLES_PER_CHUNK):
         chunk = torch.from_numpy(
-            np.array(predictions.scores[start : start + CHUNK], dtype=stored_type(predictions.scores.dtype))
+            np.array(
+                predictions.scores[start : start + EXAMPLES_PER_CHUNK], dtype=stored_type(predictions.scores.dtype)
+            )
         )
         top, num_nan = ranked(chunk, max(ks))
         if int(num_nan):
             row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
             raise UserError(f"{predictions.where}: a score is NaN, first in row {row}")
-        if (unbounded := first_unbounded(chunk)) is not None:
+        unbounded = first_unbounded(chunk)
+        if unbounded is not None:
             raise UserError(
                 f"{predictions.where}: row {start + unbounded} has +inf, or nothing but -inf; -inf masks single classes"
             )
         num_probabilities += int(probability_rows(chunk).sum())
-        classes[start : start + CHUNK] = top.numpy()
+        classes[start : start + EXAMPLES_PER_CHUNK] = top.numpy()
         num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
     return classes, list(ks), num_ties, num_probabilities
 
@@ -207,7 +210,9 @@ def check_name(store: Store, records: Sequence[Scored]) -> None:
 
     A row's seeds are those of one command: with other files added to it, or all of them again, it is the same row.
     """
-    name, dataset, ids = records[0].name, records[0].dataset, {record.id for record in records}
+    name = records[0].name
+    dataset = records[0].dataset
+    ids = {record.id for record in records}
     scored = scored_records(read_records(store.root))
     recorded_ids = {
         known_record.id for known_record, _ in scored if (known_record.name, known_record.dataset) == (name, dataset)

@@ -26,7 +26,7 @@ from hierbench.utils.files import open_regular, read_bytes
 LARGEST_JSON = 1 << 28  # bytes
 CELLS = 1 << 22  # numbers parsed at a time
 SPLIT_NAMES = ("train", "val", "test")
-NUMBERED = re.compile(r"(.*?)[_. -]?(\d{1,6})")
+NUMBERED_COLUMN = re.compile(r"(.*?)[_. -]?(\d{1,6})")
 FOR_TIMM = "timm's inference.py writes the classes with --include-index, or the scores of all classes with --topk 0"
 
 
@@ -51,7 +51,8 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
     classes = set(tree.classes) if named else set[str]()
     by_role: dict[str, str] = {}
     for name in columns:
-        if (role := find_role(name)) in ("ids", "targets") and name not in classes:
+        role = find_role(name)
+        if role in ("ids", "targets") and name not in classes:
             if role in by_role:
                 raise UserError(f"{where}: columns {by_role[role]!r} and {name!r} could both be the {role}")
             by_role[role] = name
@@ -65,7 +66,8 @@ def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> di
         return {"targets": frame[labels[0]].to_numpy(), **parts} if labels else parts
     if not named:
         return _read_numbered(frame[others], tree, where) | parts
-    if odd := [name for name in others if find_role(name) not in ("labels", "classes")]:
+    odd = [name for name in others if find_role(name) not in ("labels", "classes")]
+    if odd:
         raise UserError(f"{where}: column {odd[0]!r} is not a class of the tree")
     targets = {"targets": frame[labels[0]].to_numpy()} if labels else {}
     scores = _numbers(frame[list(tree.classes)], where)
@@ -78,7 +80,8 @@ def _named_as_classes(columns: Sequence[str], tree: Hierarchy, where: str) -> bo
     named = [name for name in columns if name.casefold() in folded]
     if len(named) < 2 or 2 * len(named) < tree.num_classes:
         return False
-    if missing := [name for name in tree.classes if name not in set(named)]:
+    missing = [name for name in tree.classes if name not in set(named)]
+    if missing:
         meant = next((name for name in named if name.casefold() == missing[0].casefold()), "")
         hint = f"; column {meant!r} differs in case: rename it to {missing[0]!r}" if meant else ""
         raise UserError(
@@ -91,7 +94,7 @@ def _read_numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str
     """Return the parts of a table whose columns are numbered, or hold a list in each cell."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in frame.columns:
-        match = NUMBERED.fullmatch(name)
+        match = NUMBERED_COLUMN.fullmatch(name)
         prefix, number = (match[1], int(match[2])) if match else (name, -1)
         groups.setdefault(prefix, []).append((number, name))
     parts: dict[str, NDArray[Any]] = {}
@@ -175,7 +178,8 @@ def _numbers(frame: pd.DataFrame, where: str) -> NDArray[Any]:
     for name, kind in zip(frame.columns, frame.dtypes, strict=True):
         if kind.kind not in "fiu":
             numbers = pd.to_numeric(frame[name], errors="coerce")
-            if (odd := np.flatnonzero(numbers.isna().to_numpy())).size:
+            odd = np.flatnonzero(numbers.isna().to_numpy())
+            if odd.size:
                 cell = str(frame[name].iloc[odd[0]])[:40]
                 raise UserError(f"{where}: {cell!r} in column {name!r}, row {odd[0]} is not a number")
             frame = frame.assign(**{name: numbers})

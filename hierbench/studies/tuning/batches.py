@@ -71,7 +71,8 @@ class Batches:
         if not jobs:  # it ended when another command finished the runs that ours waited for
             return
         self._count(jobs)  # pruned ones too
-        runs, failed = [job.id for job in jobs], self.execution.failed
+        runs = [job.id for job in jobs]
+        failed = self.execution.failed
         if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
             errors = [failed[run] for run in runs if run in failed]
             values = (

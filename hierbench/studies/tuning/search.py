@@ -37,7 +37,9 @@ from hierbench.utils.lock import Lock
 FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never reported
 OBJECTIVE = "hierdist@1"
 STARTUP = 6  # configurations that TPE draws at random
-BATCH = 4  # configurations that TPE chooses at once; not the number of workers, so that all machines choose the same
+TRIALS_PER_BATCH = (
+    4  # configurations that TPE chooses at once; not the number of workers, so that all machines choose the same
+)
 Params = Mapping[str, float]
 
 
@@ -92,7 +94,8 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
         values = extra.get("grid") if isinstance(extra, dict) else None
         if isinstance(values, list) and values:
             grid[name] = [float(value) for value in values if isinstance(value, int | float)]
-    if not_shared := [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]:
+    not_shared = [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]
+    if not_shared:
         raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
     groups = group_names(recipe, method)
     if groups is None:  # it cannot be built yet: those in the grid
@@ -186,7 +189,9 @@ class Search:
         if start is not None:
             ends = {name: (*space.ranges[name], start[name]) for name in space.ranges}
             space = replace(space, ranges={name: (min(values), max(values)) for name, values in ends.items()})
-        self.space, self.sampler, self.start = space, sampler, start
+        self.space = space
+        self.sampler = sampler
+        self.start = start
         self._study = optuna.create_study(
             direction="minimize",
             sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=STARTUP),
@@ -194,7 +199,7 @@ class Search:
         )
 
     def next(self) -> list[Trial]:
-        """Choose the configurations to try next: all points of a grid, `BATCH` from TPE; [] at the end."""
+        """Choose the configurations to try next: all points of a grid, `TRIALS_PER_BATCH` from TPE; [] at the end."""
         num_trials = self.space.trials - len(self._study.trials)
         distributions: dict[str, Any]
         if self.sampler == "tpe":
@@ -202,7 +207,7 @@ class Search:
             distributions = {name: FloatDistribution(*ends, log=is_logarithmic(name, *ends)) for name, ends in ranges}
             if self.start is not None and not self._study.trials:
                 self._study.enqueue_trial(dict(self.start))
-            return [self._study.ask(distributions) for _ in range(min(BATCH, num_trials))]
+            return [self._study.ask(distributions) for _ in range(min(TRIALS_PER_BATCH, num_trials))]
         distributions = {name: CategoricalDistribution(list(values)) for name, values in self.space.grid.items()}
         for point in self.space.points[:num_trials]:
             self._study.enqueue_trial(point)
@@ -260,7 +265,8 @@ class TrialRecord:
 
     def __init__(self, storage: str, name: str, folder: Path) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.storage, self.folder = storage, folder
+        self.storage = storage
+        self.folder = folder
         engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
         with self._lock_study():
             make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())

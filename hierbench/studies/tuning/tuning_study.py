@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from optuna.trial import TrialState
 
 from hierbench.api.method import PostHoc, base_names
-from hierbench.api.registry import HIDDEN, LoadedMethod
+from hierbench.api.registry import BASE_ONLY_NAME, LoadedMethod
 from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe, chosen_types
 from hierbench.config.sections import FeatureType
@@ -112,7 +112,8 @@ def plan_searches(request: ResolvedRequest, searches: Sequence[PlannedSearch], d
 def searches_table(plan: Plan, searches: Sequence[PlannedSearch]) -> Table:
     """Return the spaces of a dry run, and about how long they take."""
     request = plan.request
-    recipe, inputs = of_search(request.recipe), request.inputs
+    recipe = of_search(request.recipe)
+    inputs = request.inputs
     rows = []
     for method, feature_type, space in searches:
         values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
@@ -161,7 +162,7 @@ def _tunable_methods(names: Sequence[str]) -> tuple[list[LoadedMethod], int]:
         methods, num_broken = find_methods(names)
         bases = with_bases(methods)
     chosen_names = {method.name for method in methods}
-    hidden = [base for name, base in bases.items() if name not in chosen_names and HIDDEN.fullmatch(name)]
+    hidden = [base for name, base in bases.items() if name not in chosen_names and BASE_ONLY_NAME.fullmatch(name)]
     return [*methods, *hidden], num_broken
 
 
@@ -172,15 +173,17 @@ def _find_searches(
     # Methods without anything to tune are left out; one that --set names, or all that are named, must have something.
     if sampler == "grid" and trials is not None:
         raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
-    spaces, notes = list[tuple[LoadedMethod, Space]](), list[str]()
+    spaces = list[tuple[LoadedMethod, Space]]()
+    notes = list[str]()
     for method in methods:
-        if (space := search_space(recipe, method) if method.trains else None) is not None:
+        space = search_space(recipe, method) if method.trains else None
+        if space is not None:
             spaces.append((method, space))
             continue
         hint = f"its learning rates are searched with --set tune.grid.{method.name}.lr.classifier=[0.01,0.1]"
         if issubclass(method.cls, PostHoc):
             hint = f"it re-ranks {' and '.join(base_names(method.cls))}, which can be tuned"
-        if HIDDEN.fullmatch(method.name) and method.name not in requested_methods(options):
+        if BASE_ONLY_NAME.fullmatch(method.name) and method.name not in requested_methods(options):
             continue
         if method.name in recipe.tune.grid or len(methods) == 1:
             raise UserError(f"{method.name} has no hyperparameters to tune; {hint}")
@@ -195,7 +198,8 @@ def _find_searches(
         for feature_type in method.cls.types:
             if feature_type not in types:
                 continue
-            if (space := whole_space.of(recipe.model, feature_type)) is None:
+            space = whole_space.of(recipe.model, feature_type)
+            if space is None:
                 notes.append(f"note: {method.name} {feature_type} is left out: it has {idle}")
             else:
                 num_trials = len(space.points) if sampler == "grid" else budget

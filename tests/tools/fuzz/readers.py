@@ -79,7 +79,7 @@ RANKED = [{"label": i % 4, "index": [i % 4, (i + 1) % 4], "prob": [0.5, 0.25]} f
 def predictions(data, folder):
     """A file for `hierbench score`, of predictions and of targets, in each of its formats; or a compact file."""
     from hierbench import Hierarchy
-    from hierbench.leaderboard.formats import FORMATS, render
+    from hierbench.leaderboard.formats import TABLE_FORMATS, render
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
     from hierbench.utils.errors import UserError
@@ -100,16 +100,16 @@ def predictions(data, folder):
     for files, targets in (([path], None), ([path], right), ([path], path)):
         with contextlib.suppress(UserError):
             report = score_files(ScoreRequest(files, None, tree, targets, None, None, 2, 0, folder / "runs", folder))
-            assert all(render(report_table(report), form) for form in FORMATS)
+            assert all(render(report_table(report), form) for form in TABLE_FORMATS)
             assert 0 <= report["top1"] <= 100
     assert not (folder / "runs").exists()
 
 
 def compact(content, folder, tree):
     """Predictions as published runs have them."""
-    from hierbench.runs.compact import FILE, TARGETS, metrics_of_ranked, read_compact, read_targets
+    from hierbench.runs.compact import COMPACT_FILE, TARGETS, metrics_of_ranked, read_compact, read_targets
 
-    (folder / FILE).write_bytes(content)
+    (folder / COMPACT_FILE).write_bytes(content)
     (folder / TARGETS).write_bytes(content)
     with contextlib.suppress(ValueError, OSError):
         assert read_targets(folder).ndim == 1

@@ -74,7 +74,7 @@ def records(data, folder):
     Where the bytes begin with a zero, the file is a right one but for one value, which they choose and replace.
     """
     from hierbench.leaderboard.board import Board
-    from hierbench.leaderboard.formats import FORMATS, render
+    from hierbench.leaderboard.formats import TABLE_FORMATS, render
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
     from hierbench.leaderboard.tables.board_table import board_table
     from hierbench.runs.record_reader import read_record, read_records
@@ -94,12 +94,12 @@ def records(data, folder):
     store = Store(runs)
     with contextlib.suppress(UserError):
         board = Board.of("tiny-imagenet", read_records(store.root))
-        texts = {form: render(board_table(board), form) for form in FORMATS}
+        texts = {form: render(board_table(board), form) for form in TABLE_FORMATS}
         check_table(texts["markdown"], len(board.rows))
         json.loads(texts["json"])
         assert len(list(csv.reader(io.StringIO(texts["csv"])))) == len(board.rows) + 1
         beside = ledger_table(build_ledger(board, board))
-        assert all(render(beside, form) for form in FORMATS)
+        assert all(render(beside, form) for form in TABLE_FORMATS)
         Bundle(folder / "published", folder).add(board.records, published_ids(board))
     run = store.run(first.name)
     record = read_record(run.folder)
