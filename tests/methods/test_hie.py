@@ -96,7 +96,7 @@ def test_probabilities_that_vanish_stay_finite():
 
 
 def test_chunks_of_two_bases(monkeypatch):
-    monkeypatch.setattr("hierbench.training.posthoc.CHUNK", 3)
+    monkeypatch.setattr("hierbench.training.posthoc.EXAMPLES_PER_CHUNK", 3)
     torch.manual_seed(1)
     scores = [torch.randn(8, 8) for _ in range(2)]
     posthoc, cpu = HierarchicalEnsemble(RAGGED), torch.device("cpu")

@@ -26,7 +26,7 @@ def names(folder):
 def quick(monkeypatch):
     """Sign of life every 10 ms; dead after 100 ms without."""
     monkeypatch.setattr(locking, "BEAT", 0.01)
-    monkeypatch.setattr(locking, "LIMIT", 0.1)
+    monkeypatch.setattr(locking, "LEASE_SECONDS", 0.1)
 
 
 def child(code, *arguments):
@@ -40,7 +40,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 import hierbench.utils.lock as locking
-locking.BEAT, locking.LIMIT = {beat}, {limit}
+locking.BEAT, locking.LEASE_SECONDS = {beat}, {limit}
 lock = locking.Lock(Path(sys.argv[1]))
 assert lock.acquire()
 print("ready", flush=True)
@@ -51,7 +51,7 @@ print("ready", flush=True)
 @pytest.fixture
 def holder(tmp_path):
     """A process that has the lock, with the limits that a user meets."""
-    process = child(HOLD.format(beat=locking.BEAT, limit=locking.LIMIT, rest="time.sleep(100)"), tmp_path)
+    process = child(HOLD.format(beat=locking.BEAT, limit=locking.LEASE_SECONDS, rest="time.sleep(100)"), tmp_path)
     yield process
     process.kill()
     process.wait()
@@ -196,7 +196,7 @@ def test_a_lock_that_was_removed_is_noticed_and_does_not_come_back(tmp_path, qui
 @pytest.mark.parametrize("days", [-1, 1])
 def test_the_clock_does_not_matter(tmp_path, monkeypatch, days):
     monkeypatch.setattr(locking, "BEAT", 0.02)
-    monkeypatch.setattr(locking, "LIMIT", 1.0)
+    monkeypatch.setattr(locking, "LEASE_SECONDS", 1.0)
     real = time.time
     lock, waiter = Lock(tmp_path), Lock(tmp_path)
     assert lock.acquire()
@@ -240,7 +240,7 @@ def fight(folder, counter, seed):
 
 def test_eight_processes_and_random_kills(tmp_path, monkeypatch, request):
     num_kills, num_turns = (25, 40) if request.config.option.thorough else (6, 8)
-    monkeypatch.setattr(locking, "LIMIT", 10.0)  # of one that was killed before it had written who it is
+    monkeypatch.setattr(locking, "LEASE_SECONDS", 10.0)  # of one that was killed before it had written who it is
     folder = tmp_path / "run"
     folder.mkdir()
     counter = tmp_path / "counter"
