@@ -64,14 +64,15 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
         raise unknown_name("ablation of the paper for dataset", dataset, ["all", *names])
     tables = []
     for name in names if dataset == "all" else [dataset]:
-        own_lines = [(line, cells) for line, cells in lines if line["dataset"] == name]
+        dataset_lines = [(line, cells) for line, cells in lines if line["dataset"] == name]
         rows = []
         for variant in VARIANTS:
             marks = {part: str(int(is_used)) for part, is_used in variant.parts.items()}
-            ((model, cells),) = [(line["model"], cells) for line, cells in own_lines if marks.items() <= line.items()]
+            ((line, cells),) = [(line, cells) for line, cells in dataset_lines if marks.items() <= line.items()]
+            model = line["model"]
             rows.append(Row(variant.type, variant.method, model, PAPER_RUNS, PAPER_RUNS, cells))
         board = Board(name, PUBLISHED, paper_distance(name), tuple(rows))
-        tables.append((own_lines[0][0]["title"], with_best_means(board)))
+        tables.append((dataset_lines[0][0]["title"], with_best_means(board)))
     return tables
 
 

@@ -150,7 +150,8 @@ class Board(BoardData):
         ranked, seeds = rank(rows, planned)
         remarks = remarks_on(dataset, newest, candidates, recipe, records)
         remarks += sorted({record.remark for record in candidates if record.done} - {""})
-        if ids is None and (other := next((name for name in protocols if name != newest.protocol), None)):
+        other = next((name for name in protocols if name != newest.protocol), None)
+        if ids is None and other is not None:
             remarks.append(f"there are runs under protocol {other}, in a table of their own: --protocol {other}")
         remarks += [left_out_note] if left_out_note else []
         if planned is not None and len(seeds) < planned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -100,15 +101,15 @@ def compare_rows(board: BoardData, reference: str, others: Sequence[str] = ()) -
     adjusted_differences = adjusted([differences(row, base, names) for row, base in pairs])
     if reference == BASELINE and not others and board.tests:
         adjusted_differences = [
-            {name: board.tests.get((id(row), name), replace(gap, p_holm=float("nan"))) for name, gap in of_pair.items()}
-            for (row, _), of_pair in zip(pairs, adjusted_differences, strict=True)
+            {name: board.tests.get((id(row), name), replace(gap, p_holm=math.nan)) for name, gap in pair_gaps.items()}
+            for (row, _), pair_gaps in zip(pairs, adjusted_differences, strict=True)
         ]
     if not any(adjusted_differences):
         sides = " and ".join(f"{_num_seeds(row, names)} of {row.method}:{row.type}" for row in reversed(pairs[0]))
         raise UserError(f"differences need two seeds of each row with a value; there are {sides}")
     return [
-        RowComparison(row, base, of_pair, tuple(spec_changes(base, board.records, row, board.records)))
-        for (row, base), of_pair in zip(pairs, adjusted_differences, strict=True)
+        RowComparison(row, base, pair_gaps, tuple(spec_changes(base, board.records, row, board.records)))
+        for (row, base), pair_gaps in zip(pairs, adjusted_differences, strict=True)
     ]
 
 

@@ -47,12 +47,12 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
     rows = []
     shown = [column.name for column in columns]
     for row in board.rows:
-        of_runs = [values[run.id] for run in done[id(row)]]
-        spec = done[id(row)][0].spec if of_runs else None
+        run_values = [values[run.id] for run in done[id(row)]]
+        spec = done[id(row)][0].spec if run_values else None
         ddof = 1 if spec is None else spec.evaluation.ddof
         costs = [name for name in shown if name in COSTS]
-        of_row = [recorded_costs(run, board.records) for run in done[id(row)]]
-        cells = {**_cells(names, of_runs, ddof), **_cells(costs, of_row, ddof)}
+        run_costs = [recorded_costs(run, board.records) for run in done[id(row)]]
+        cells = {**_cells(names, run_values, ddof), **_cells(costs, run_costs, ddof)}
         rows.append(replace(row, metrics={**row.metrics, **cells}))
     if not any(name in row.metrics for name in shown for row in rows):  # as for only HierDist@20, with ten classes
         raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in PAPER_METRICS)}")
@@ -63,7 +63,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         remark = "; ".join(filter(None, [remark, f"{subject}: not computed from the predictions here, and not ranked"]))
     for error in damaged.values():
         remark = "; ".join(filter(None, [remark, f"a run is not counted: {error}"]))
-    lacking = sum(not of_run.keys() >= set(names) for of_run in values.values())
+    lacking = sum(not metrics.keys() >= set(names) for metrics in values.values())
     if lacking:
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
         remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
@@ -132,8 +132,8 @@ def measure(
         for run in missing:
             assert run.dataset is not None
             tree = trees.of(run.dataset)
-            known_values = values_by_run[run.id]
-            needed = [name for name in names if name not in known_values]
+            run_metrics = values_by_run[run.id]
+            needed = [name for name in names if name not in run_metrics]
             for name in needed:
                 find_metric(name, tree)
             try:
@@ -144,18 +144,18 @@ def measure(
                 damaged[run.id] = str(error)
                 continue
             if evidence is None:
-                known_values |= dict.fromkeys(needed, float("nan"))
+                run_metrics |= dict.fromkeys(needed, float("nan"))
             else:
-                known_values |= compute_metrics(needed, evidence)
-            write_further(run, records, known_values)
+                run_metrics |= compute_metrics(needed, evidence)
+            write_further(run, records, run_metrics)
             meter.end_part(run.id, 1.0)
     return values_by_run
 
 
-def _cells(names: Sequence[str], of_runs: Sequence[Values], ddof: int) -> dict[str, Cell]:
+def _cells(names: Sequence[str], run_values: Sequence[Values], ddof: int) -> dict[str, Cell]:
     """Return the cells of a row from the values of its runs; empty ones where not all runs have them."""
-    complete_names = {name for name in names if of_runs and all(name in of_run for of_run in of_runs)}
+    complete_names = {name for name in names if run_values and all(name in metrics for metrics in run_values)}
     return {
-        name: summarise([of_run[name] for of_run in of_runs], ddof) if name in complete_names else Cell(None, None)
+        name: summarise([metrics[name] for metrics in run_values], ddof) if name in complete_names else Cell(None, None)
         for name in names
     }

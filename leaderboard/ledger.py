@@ -96,7 +96,7 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
 
     Of several variants of a method, only those with the recipe's hyperparameters are compared with the published row.
     """
-    known_entries = known_differences()
+    table_entries = known_differences()
     recipe = find_recipe(ours.dataset, ours.protocol)
     printed = {(row.type, row.method): row for row in published.rows}
     variants = Counter((row.type, row.method) for row in ours.rows)
@@ -118,10 +118,10 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
                 continue
             place = (ours.dataset, row.type, row.method, metric, ours.protocol)
             spec = specs.get(id(our_row))
-            touching = tuple(entry.row for entry in known_entries if cell is not None and entry.touches(*place, spec))
+            touching = tuple(entry.row for entry in table_entries if cell is not None and entry.touches(*place, spec))
             lines.append(Entry(row.type, row.method, row.title, metric, cell, our_cell, our_row, touching))
     occurring = {number for line in lines for number in line.differences}
-    differences = [entry for entry in known_entries if entry.row in occurring]
+    differences = [entry for entry in table_entries if entry.row in occurring]
     return Ledger(ours, published, lines, differences)
 
 

@@ -50,15 +50,15 @@ def open_board(
         return Board.paper(dataset, others=apart)
     name = dataset_name(dataset)
     records = read_records(runs_folder(place.runs, name))
-    own_records = [record for record in records if record.dataset is None or record.dataset.name == name]
-    rows = check_rows(own_records, records, records.ablated)
+    dataset_records = [record for record in records if record.dataset is None or record.dataset.name == name]
+    rows = check_rows(dataset_records, records, records.ablated)
     try:
         checked_records = replace(records, apart=rejected_rows(rows))
         board = Board.of(dataset, checked_records, protocol=place.protocol, scored=apart, request=place.request)
         return with_columns(board, columns, place.data_dir)
     finally:
         note(
-            with_limit([*records.notes, *notes_on(own_records, rows)], records.root)
+            with_limit([*records.notes, *notes_on(dataset_records, rows)], records.root)
         )  # also where they are why there is no table
 
 
@@ -92,7 +92,8 @@ def notes_on(records: Iterable[Record], rows: Sequence[Finding], tables: Sequenc
     lines = [_not_counted(record) for record in records if record.state in ("damaged", "rejected")]
     ids = {record.id for record in records}
     for record in records:
-        if record.done and (gone := [base[:12] for base in record.bases if base not in ids]):
+        gone = [base[:12] for base in record.bases if base not in ids]
+        if record.done and gone:
             lines.append(f"run {record.id[:12]} ({record.label}) is not counted: its base {gone[0]} is not here")
     for kind, findings, consequence in (("row", rows, " and not ranked"), ("table", tables, "")):
         rejected = [finding for finding in findings if finding.rejected]

@@ -193,8 +193,8 @@ def differences(
 
 def adjusted(tests: Sequence[dict[str, Difference]]) -> list[dict[str, Difference]]:
     """Return the differences with p adjusted over all of them."""
-    ps = iter(holm([gap.p for of_pair in tests for gap in of_pair.values()]))
-    return [{name: replace(gap, p_holm=next(ps)) for name, gap in of_pair.items()} for of_pair in tests]
+    ps = iter(holm([gap.p for pair_gaps in tests for gap in pair_gaps.values()]))
+    return [{name: replace(gap, p_holm=next(ps)) for name, gap in pair_gaps.items()} for pair_gaps in tests]
 
 
 def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()) -> list[tuple[Row, Row]]:
@@ -205,9 +205,9 @@ def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()
     chosen = [row for other in others for row in named_rows(rows, other)] if others else rows
     pairs = []
     for row in chosen:
-        of_type = [reference_row for reference_row in references if ":" in reference or reference_row.type == row.type]
-        if of_type and of_type[0] is not row:
-            pairs.append((row, of_type[0]))
+        same_type = [candidate for candidate in references if ":" in reference or candidate.type == row.type]
+        if same_type and same_type[0] is not row:
+            pairs.append((row, same_type[0]))
     if not pairs:
         raise UserError(f"nothing to compare with {reference}: no other row of its type")
     return pairs
@@ -230,6 +230,6 @@ def values_by_seed(row: Row, names: Sequence[str], seeds: Sequence[int] | None =
         for name, metric_values in values.items()
     }
     return {
-        name: {seed: value for seed, value in of_metric if seeds is None or seed in seeds}
-        for name, of_metric in pairs.items()
+        name: {seed: value for seed, value in seed_values if seeds is None or seed in seeds}
+        for name, seed_values in pairs.items()
     }

@@ -45,7 +45,7 @@ def no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRuns
 
 
 def choose(
-    records: Sequence[Record], requests: Sequence[Request], wanted_id: str | None = None
+    records: Sequence[Record], requests: Sequence[Request], id_prefix: str | None = None
 ) -> tuple[list[Record], Record, str]:
     """Return the runs of a table: all that are comparable with the last one that a comparison asked for and has ended.
 
@@ -54,7 +54,7 @@ def choose(
     Args:
         records: of one dataset; one or more.
         requests: of their folder, oldest first.
-        wanted_id: the beginning of a request's id, which counts as the last one; None for the last.
+        id_prefix: the beginning of a request's id, which counts as the last one; None for the last.
 
     Returns:
         The runs in request order, the run that sets the table's settings, and a line on runs that are left out, else
@@ -66,7 +66,7 @@ def choose(
     record_by_id = {record.id: record for record in records}
     started = {record.id: record.started for record in records}
     comparisons = _comparisons(record_by_id, requests)
-    chosen = None if wanted_id is None else _find(wanted_id, comparisons)
+    chosen = None if id_prefix is None else _find(id_prefix, comparisons)
     if chosen is not None:
         comparisons = [*(request for request in comparisons if request is not chosen), chosen]
     in_order = [record_by_id[run_id] for run_id in oldest_first(record_by_id, comparisons, started)]
@@ -128,14 +128,14 @@ def _comparisons(record_by_id: Mapping[str, Record], requests: Sequence[Request]
     return [*implied, *recorded]
 
 
-def _find(wanted_id: str, requests: Sequence[Request]) -> Request:
-    matches = [request for request in requests if wanted_id and request.id.startswith(wanted_id)]
+def _find(id_prefix: str, requests: Sequence[Request]) -> Request:
+    matches = [request for request in requests if id_prefix and request.id.startswith(id_prefix)]
     if len(matches) == 1:
         return matches[0]
     choices = "; ".join(request.line for request in (matches or requests)[: -LISTED - 1 : -1])
     dataset = one_line(requests[0].dataset, 60)
     problem = f"{len(matches)} comparisons of" if matches else "no comparison of"
-    raise UserError(f"--request {wanted_id}: {problem} {dataset} here with such an id; there are {choices}")
+    raise UserError(f"--request {id_prefix}: {problem} {dataset} here with such an id; there are {choices}")
 
 
 def _line(left_out: Sequence[Record], requests: Sequence[Request]) -> str:

@@ -100,9 +100,9 @@ def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) 
     described = [record for row in rows for record in row if software_and_hardware(record)]
     machines = _by_environment(described, _machine)
     places = [{machines[key] for record in row if (key := id(record.environment)) in machines} for row in rows]
-    usual = Counter(place for of_row in places for place in of_row).most_common(1)
-    for of_row, finding in zip(places, findings, strict=True):
-        odd = sorted(of_row - {place for place, _ in usual})
+    usual = Counter(place for row_machines in places for place in row_machines).most_common(1)
+    for row_machines, finding in zip(places, findings, strict=True):
+        odd = sorted(row_machines - {place for place, _ in usual})
         if odd:
             finding.note(f"another environment than most rows: {odd[0]}")
 

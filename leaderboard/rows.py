@@ -35,7 +35,7 @@ def summarise_metrics(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> di
     """Return the cells of a row, one per metric that all of its runs have."""
     names = [metric for metric in PAPER_METRICS if all(metric in result for result in results)]
     values = {name: [math.nan if (value := r[name]) is None else float(value) for r in results] for name in names}
-    return {name: summarise(of_metric, ddof) for name, of_metric in values.items()}
+    return {name: summarise(numbers, ddof) for name, numbers in values.items()}
 
 
 def groups(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
@@ -81,9 +81,9 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
     grouped = runs_by_row(records)
     variants = Counter((runs[0].job.type, runs[0].job.method.name) for runs in grouped)
     differing = differing_params(records)
-    for of_row in grouped:
+    for row_records in grouped:
         run_by_seed: dict[int, Record] = {}
-        for record in of_row:
+        for record in row_records:
             if record.done or record.job.seed not in run_by_seed:
                 run_by_seed[record.job.seed] = record
         runs = [run_by_seed[seed] for seed in sorted(run_by_seed)]

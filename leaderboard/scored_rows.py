@@ -32,14 +32,14 @@ def scored_rows(dataset: str, records: Records, runs: Spec | None) -> tuple[list
         records: rejected ones make no row.
         runs: the spec that the table's runs share; None without runs, so that the last scored row decides.
     """
-    of_dataset = [pair for pair in scored_records(records) if pair[0].dataset.name == dataset]
-    if not of_dataset:
+    dataset_pairs = [pair for pair in scored_records(records) if pair[0].dataset.name == dataset]
+    if not dataset_pairs:
         return [], None, []
-    data = of_dataset[-1][0].dataset if runs is None else runs.dataset
+    data = dataset_pairs[-1][0].dataset if runs is None else runs.dataset
     drops = runs is not None and runs.evaluation.drop_last
-    fitting = [pair for pair in of_dataset if pair[0].dataset == data and not drops]
+    fitting = [pair for pair in dataset_pairs if pair[0].dataset == data and not drops]
     remarks = []
-    num_others = len(of_dataset) - len(fitting)
+    num_others = len(dataset_pairs) - len(fitting)
     if num_others:
         why = "other data, another tree or another distance"
         if drops:

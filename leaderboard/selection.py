@@ -80,7 +80,8 @@ def run_by_id(beginning: str, dataset: str, records: Records, protocol: Protocol
         raise UserError(f"{len(matches)} runs have an id that begins with {beginning!r}; give more of it")
     record = matches[0]
     spec = _row_spec(record)
-    if spec.dataset.name != (name := dataset_name(dataset)):
+    name = dataset_name(dataset)
+    if spec.dataset.name != name:
         raise UserError(f"run {beginning} is of {spec.dataset.name}, not of {name}")
     if protocol is not None and spec.protocol != protocol:
         raise UserError(f"run {beginning} is under protocol {spec.protocol}, not {protocol}")
@@ -150,12 +151,12 @@ def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Reco
         seed = int(rest[1]) if len(rest) == 2 else 0
         return choose_run(board, method, kind, seed)
     if method in method_names():
-        of_type, option = (f" {rest[0]}", f" --types {rest[0]}") if rest else ("", "")
+        type_words, option = (f" {rest[0]}", f" --types {rest[0]}") if rest else ("", "")
         option += f" --protocol {protocol}" if protocol else ""
         command = (
             f"hierbench run --methods {method}{option} --dataset {board.dataset}{folder_options(board.records.root)}"
         )
-        raise UserError(f"no finished run of {method}{of_type} in {board.records.root}; train it with: {command}")
+        raise UserError(f"no finished run of {method}{type_words} in {board.records.root}; train it with: {command}")
     if not re.fullmatch("[0-9a-f]{4,64}", name):
         raise unknown_name("run", name, methods)
     return run_by_id(name, board.dataset, board.records, protocol)

@@ -85,8 +85,8 @@ def ranked_rows(rows: Sequence[Row]) -> list[Row]:
 
     Left out are rows that lack seeds, rows that verification rejects, and rows with a claimed run.
     """
-    of_runs = [row for row in rows if not row.scored]
-    return [row for row in of_runs or rows if not row.lacking and row.is_ranked]
+    run_rows = [row for row in rows if not row.scored]
+    return [row for row in run_rows or rows if not row.lacking and row.is_ranked]
 
 
 def pareto_front(rows: Sequence[Row]) -> list[Row]:
@@ -190,14 +190,14 @@ def with_best(
     """Return the rows with the best cell of each column among them marked."""
     cells = [dict(row.metrics) for row in rows]
     for column in columns:
-        with_metric = [of_row for of_row in cells if column.name in of_row and not column.claimed]
-        ranks = [_rank(of_row[column.name], column) for of_row in with_metric]
+        with_metric = [row_cells for row_cells in cells if column.name in row_cells and not column.claimed]
+        ranks = [_rank(row_cells[column.name], column) for row_cells in with_metric]
         first = min(ranks, default=None)
-        for of_row, rank in zip(with_metric, ranks, strict=True):
-            cell = of_row[column.name]
+        for row_cells, rank in zip(with_metric, ranks, strict=True):
+            cell = row_cells[column.name]
             is_first = cell.mean is not None and rank == first
-            of_row[column.name] = replace(cell, best=is_first) if mark == "best" else replace(cell, leads=is_first)
-    return [replace(row, metrics=of_row) for row, of_row in zip(rows, cells, strict=True)]
+            row_cells[column.name] = replace(cell, best=is_first) if mark == "best" else replace(cell, leads=is_first)
+    return [replace(row, metrics=row_cells) for row, row_cells in zip(rows, cells, strict=True)]
 
 
 def _rank(cell: Cell, column: Column) -> tuple[Decimal, Decimal]:

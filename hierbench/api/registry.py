@@ -186,8 +186,8 @@ def check_class(name: str, cls: AnyMethod) -> None:
     if issubclass(cls, PostHoc):
         _check_bases(name, cls)
     if name in METHOD_GROUPS:
-        wanted_methods = "every method" if name == "all" else "the methods of the paper"
-        raise BrokenMethodError(f"method {name}: the name stands for {wanted_methods}; choose another")
+        group_words = "every method" if name == "all" else "the methods of the paper"
+        raise BrokenMethodError(f"method {name}: the name stands for {group_words}; choose another")
     if cls.name != name:
         raise BrokenMethodError(f"method {name}: its class sets name = {cls.name!r}; file and name must agree")
 

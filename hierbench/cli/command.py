@@ -42,18 +42,21 @@ def command(
     """
 
     def decorate(function: Callable[..., Result]) -> Callable[..., None]:
-        own_parameters = dict(signature(function, eval_str=True).parameters)
+        function_parameters = dict(signature(function, eval_str=True).parameters)
         groups = {
-            name: (p.annotation, _fields(p.annotation, fixed)) for name, p in own_parameters.items() if _is_group(p)
+            name: (parameter.annotation, _fields(parameter.annotation, fixed))
+            for name, parameter in function_parameters.items()
+            if _is_group(parameter)
         }
         parameters: dict[str, Parameter] = {}
-        for name, parameter in own_parameters.items():
+        for name, parameter in function_parameters.items():
             parameters |= groups[name][1] if name in groups else {name: parameter}
         if table is not None:
-            of_table = _fields(TableOptions, fixed)
+            table_parameters = _fields(TableOptions, fixed)
             about = f"Format of the table; by default {table}, fitted to the width of a terminal."
-            of_table["format_"] = of_table["format_"].replace(annotation=Annotated[Format | None, about])
-            parameters |= {name: p for name, p in of_table.items() if name not in own_parameters}
+            format_parameter = table_parameters["format_"]
+            table_parameters["format_"] = format_parameter.replace(annotation=Annotated[Format | None, about])
+            parameters |= {name: p for name, p in table_parameters.items() if name not in function_parameters}
 
         @wraps(function)
         def run(**values: Any) -> None:
@@ -65,10 +68,10 @@ def command(
                     raise UserError(f"--json does not go with --format {format_name}")
                 values["format_"] = "json" if values["as_json"] else format_name or table
                 values["as_json"] = values["format_"] == "json"
-            passed = {name: values[name] for name in own_parameters if name not in groups}
+            passed = {name: values[name] for name in function_parameters if name not in groups}
             for name, (kind, options) in groups.items():
                 passed[name] = kind(**fixed, **{option: values[option] for option in options})
-            output = None if "output" in own_parameters else values.get("output")
+            output = None if "output" in function_parameters else values.get("output")
             trains = any(kind is Options for kind, _ in groups.values())
             if trains and output is not None and not output.resolve().parent.is_dir():  # not after the training
                 raise UserError(f"--output {output}: no such folder")
@@ -76,7 +79,7 @@ def command(
             shown = Shown(result) if isinstance(result, Table) else result
             if not isinstance(shown, Shown):
                 raise typer.Exit(shown or 0)
-            chosen_rows = None if "rows" in own_parameters else values.get("rows")
+            chosen_rows = None if "rows" in function_parameters else values.get("rows")
             if shown.table is not None and (chosen_rows or values.get("sort")):
                 if values["as_json"]:
                     raise UserError("--sort and --rows are for tables that people read; JSON has all rows")

@@ -63,11 +63,11 @@ def reproduce(
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
     """
     run_options = {"--runs": runs, "--source": source, "--weights": weights, "--jobs": jobs}
-    given_options = [name for name, value in run_options.items() if value is not None] + ["--device"] * (
+    used_options = [name for name, value in run_options.items() if value is not None] + ["--device"] * (
         device != "auto"
     )
-    if given_options and not run:
-        raise UserError(f"{given_options[0]} is for --run, which runs the command")
+    if used_options and not run:
+        raise UserError(f"{used_options[0]} is for --run, which runs the command")
     from hierbench.studies.reproduction import constraints as constraints_of
     from hierbench.studies.reproduction import find_rows
     from hierbench.studies.retraining import repeat

@@ -180,7 +180,8 @@ def _read_recipe(dataset: str) -> tuple[str, str]:
             raise UserError(f"no file {dataset}; hierbench data new writes one for a folder of images")
         return dataset, read_given(Path(dataset), dataset)
     if dataset not in recipe_names():
-        if os.path.lexists(file := f"./{dataset}.toml"):
+        file = f"./{dataset}.toml"
+        if os.path.lexists(file):
             raise UserError(f"unknown recipe {dataset!r}; did you mean {file}?")
         raise unknown_name("recipe", dataset, recipe_names())
     text = resources.files("hierbench.benchmarks").joinpath(f"{dataset}.toml").read_text(encoding="utf-8")

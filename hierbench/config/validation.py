@@ -105,11 +105,11 @@ def _unknown_key(parts: list[str], model: type[BaseModel]) -> UserError:
         section = inner
         prefix = f"{prefix}{part}."
     name = ".".join(parts)
-    known_keys = [prefix + key for key in _fields(section)]
+    allowed_keys = [prefix + key for key in _fields(section)]
     near = [prefix + key for key in get_close_matches(parts[-1], _fields(section), n=1)]
     same = [key for key in _leaf_keys(model) if key.rpartition(".")[2] == parts[-1]]  # in other sections
     suggestions = near or get_close_matches(name, same, n=1, cutoff=0.0)
-    return unknown_name("key", name, known_keys, suggestions[0] if suggestions else "")
+    return unknown_name("key", name, allowed_keys, suggestions[0] if suggestions else "")
 
 
 def _fields(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:

@@ -165,13 +165,13 @@ def how_to_prepare(data: DatasetSpec) -> str:
     return f"hierbench data prepare {name}" + (" --protocol authors" if data.jpeg_quality else "")
 
 
-def verify(name: str, data_dir: Path, given_name: str = "") -> Prepared:
-    """Read a whole prepared dataset and verify its digest; `given_name` is how the user named it."""
+def verify(name: str, data_dir: Path, requested_name: str = "") -> Prepared:
+    """Read a whole prepared dataset and verify its digest; `requested_name` is how the user named it."""
     prepared = find(name, data_dir)
     if prepared is None:
         folders = folder_options(data_dir=data_dir)
         raise UserError(
-            f"{name} is not prepared in {data_dir}; run: hierbench data prepare {given_name or name}{folders}"
+            f"{name} is not prepared in {data_dir}; run: hierbench data prepare {requested_name or name}{folders}"
         )
     _compare(prepared)
     remember_check(prepared)

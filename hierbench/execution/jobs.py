@@ -153,8 +153,10 @@ def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
         changed = recipe.model_copy(update={"methods": recipe.methods | {method: checked_section(section)}})
     except UserError as error:
         raise UserError(f"methods.{method}: {error}") from None
-    if rates and is_installed(method) and not has_own_groups(loaded := find_method(method)):
-        check_rates(changed, loaded)  # nothing is built
+    if rates and is_installed(method):
+        loaded = find_method(method)
+        if not has_own_groups(loaded):
+            check_rates(changed, loaded)  # nothing is built
     return changed
 
 

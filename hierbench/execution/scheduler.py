@@ -74,7 +74,8 @@ def run_jobs(
     while queue.waiting:
         job = queue.take(set())
         if job:
-            queue.end(job, outcome := execute(job, local_setting, throttled(queue.reporter(job), 0.2), queue.note))
+            outcome = execute(job, local_setting, throttled(queue.reporter(job), 0.2), queue.note)
+            queue.end(job, outcome)
             if outcome.state == "failed" and not can_compute(local_setting.device):
                 raise UserError(f"this process can no longer use the GPU ({outcome.error}); run the same command again")
         elif queue.waiting:

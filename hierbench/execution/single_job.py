@@ -51,8 +51,8 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
     if weights is None and spec.weights is not None:
         weights = find_weights(spec.model, setting.data_dir / "weights")
     with redirect_stdout(sys.stderr):  # a method may print
-        given_methods = [find_method(str(file.resolve())) for file in files]
-        method_by_name = {method.name: method for method in given_methods}
+        file_methods = [find_method(str(file.resolve())) for file in files]
+        method_by_name = {method.name: method for method in file_methods}
         if spec.method.name not in method_by_name and not is_installed(
             spec.method.name
         ):  # a record must not name code to run
@@ -62,9 +62,9 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
         method = method_by_name.get(spec.method.name) or find_method(spec.method.name)
         posthoc = method.cls if issubclass(method.cls, PostHoc) else None
         names = base_names(posthoc) if posthoc else ()
-        for file, given_method in zip(files, given_methods, strict=True):
-            if given_method.name not in (method.name, *names):
-                raise UserError(f"--method {file} is {given_method.name}; the job is {spec.label}")
+        for file, file_method in zip(files, file_methods, strict=True):
+            if file_method.name not in (method.name, *names):
+                raise UserError(f"--method {file} is {file_method.name}; the job is {spec.label}")
         missing = [base for base in names if base not in method_by_name and not is_installed(base)]
         if missing and posthoc and posthoc.needs_validation:
             raise UserError(f"{method.name} needs validation scores of {missing[0]}, whose file is given with --method")

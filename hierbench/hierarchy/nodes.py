@@ -221,24 +221,24 @@ class _SubtreeLogSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
         sums = nodes._rows(logs)
-        own_shares = torch.ones_like(sums)
+        node_shares = torch.ones_like(sums)
         shares = torch.ones_like(sums)  # of a node in its own sum, and in its parent's
-        steps = (nodes._edges(sums), own_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
-        for (parents, children, parent), own_share, share in reversed(list(zip(*steps, strict=False))):
-            _log_sums(children, parent, parents, own_share, share)
+        steps = (nodes._edges(sums), node_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
+        for (parents, children, parent), node_share, share in reversed(list(zip(*steps, strict=False))):
+            _log_sums(children, parent, parents, node_share, share)
         ctx.nodes = nodes
-        ctx.save_for_backward(own_shares, shares)
+        ctx.save_for_backward(node_shares, shares)
         return nodes._values(sums, logs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        own_shares, shares = ctx.saved_tensors
+        node_shares, shares = ctx.saved_tensors
         rows = ctx.nodes._rows(grads[0])
         steps = ctx.nodes._edges(rows), shares.split(ctx.nodes.depth_sizes)[1:]
         for (parents, children, parent), share in zip(*steps, strict=True):
             children.addcmul_(parents.index_select(0, parent), share)
-        return ctx.nodes._values(rows.mul_(own_shares), grads[0]), None
+        return ctx.nodes._values(rows.mul_(node_shares), grads[0]), None
 
 
 class _ChildLogSums(torch.autograd.Function):
@@ -262,15 +262,15 @@ class _ChildLogSums(torch.autograd.Function):
         return rows.t().reshape(*grad.shape[:-1], width), None
 
 
-def _log_sums(logs: Tensor, index: Tensor, sums: Tensor, own_shares: Tensor, shares: Tensor) -> None:
+def _log_sums(logs: Tensor, index: Tensor, sums: Tensor, node_shares: Tensor, shares: Tensor) -> None:
     """Add exp(logs) [R, B] by index [R] to exp(sums) [S, B], in logs; write the shares of old sums and of logs."""
     # Shares come from differences to the largest, so that they keep their digits. `shares` may be `logs`.
     largest = sums.scatter_reduce(0, index[:, None].expand_as(logs), logs, "amax")
     largest.clamp_min_(torch.finfo(logs.dtype).min)  # -inf minus -inf would be NaN
     torch.sub(logs, largest.index_select(0, index), out=shares).exp_()
-    torch.sub(sums, largest, out=own_shares).exp_()
-    total = own_shares.index_add(0, index, shares)
+    torch.sub(sums, largest, out=node_shares).exp_()
+    total = node_shares.index_add(0, index, shares)
     torch.add(largest, total.log(), out=sums)
     total.clamp_min_(1.0)  # it is at least 1, or 0 if all were -inf
     shares.div_(total.index_select(0, index))
-    own_shares.div_(total)
+    node_shares.div_(total)

@@ -266,8 +266,8 @@ def _refuse_levels(table: TreeTable, pairs: Sequence[tuple[str, str]], rows: Seq
     """Raise a ValueError for edges with several roots, of which none is said to be one: they may be paths as well."""
     nodes = {child for above, child in pairs if above}
     roots = {above for above, _ in pairs if above} - nodes
-    own_parents = {first for first, second in rows if first == second}
-    unclear = own_parents | ({"0"} if table.header else set())  # a first class of levels numbered from 0 as well
+    self_parents = {first for first, second in rows if first == second}
+    unclear = self_parents | ({"0"} if table.header else set())  # a first class of levels numbered from 0 as well
     says_roots = any(not cell or (cell in ROOTS and cell not in unclear) for row in rows for cell in row)
     unique = any(len(table.values[side]) == len(rows) for side in (0, 1))
     if unique and not says_roots and (len(roots) > 1 or unclear):

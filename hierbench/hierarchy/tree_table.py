@@ -90,7 +90,8 @@ class TreeTable:
             return titles.index(name)
         if name.isdecimal() and 1 <= int(name) <= self.width:
             return int(name) - 1
-        hint = f"did you mean {near!r}? " if (near := nearest(name, titles)) else ""
+        near = nearest(name, titles)
+        hint = f"did you mean {near!r}? " if near else ""
         raise ValueError(f"it has no column {name!r}; {hint}columns: {', '.join(titles[:30])}")
 
 

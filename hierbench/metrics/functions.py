@@ -380,7 +380,8 @@ def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: La
     """Return a metric of the registry of scores; the columns of a data frame are as it names them, without labels."""
     info = find_metric(name, tree)  # an error for a k or level that the tree does not have
     true = _as_class_indices(y_true, tree, "y_true")
-    if labels is None and (names := named_columns(y_score)):
+    names = named_columns(y_score) if labels is None else None
+    if names:
         y_score = in_order_of_tree(np.asarray(y_score), names, tree, "y_score")
     scores = as_tensor(y_score, "y_score must be real numbers [N, K]")
     if scores.ndim != 2 or scores.shape[1] != tree.num_classes:

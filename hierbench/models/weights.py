@@ -40,28 +40,28 @@ EXPANDING = {
 TIMM_NAMES = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
 
 
-def ready_weights(model: Model, folder: Path, given_file: Path | None = None) -> Path:
+def ready_weights(model: Model, folder: Path, user_file: Path | None = None) -> Path:
     """Return the file of a recipe's `model.weights`, downloaded unless it exists.
 
     It is checked once per command, before every job fails on it.
     """
-    path = find_weights(model, folder, given_file)
+    path = find_weights(model, folder, user_file)
     if path is None:
         return download_weights(model, folder)
     check_weights(model, path)
     return path
 
 
-def find_weights(model: Model, folder: Path, given_file: Path | None = None) -> Path | None:
+def find_weights(model: Model, folder: Path, user_file: Path | None = None) -> Path | None:
     """Return the file of a recipe's `model.weights`: the user's own copy or the download in a folder, else None.
 
     Raises:
         UserError: the given file does not exist, or `weights` is "file" and no file is given.
     """
-    if given_file is not None:
-        if not given_file.is_file():
-            raise UserError(f"--weights: no file {given_file}")
-        return given_file
+    if user_file is not None:
+        if not user_file.is_file():
+            raise UserError(f"--weights: no file {user_file}")
+        return user_file
     if model.weights == "file":
         raise UserError("model.weights = file: give the file with --weights FILE")
     remote = _remote(model)
@@ -133,31 +133,31 @@ def load_weights(network: Backbone, model: Model, path: Path) -> None:
     Raises:
         UserError: the file is corrupted, is of another format or network, or holds more than tensors and plain values.
     """
-    own_state = network.layers.state_dict()
+    network_state = network.layers.state_dict()
     published = KNOWN_WEIGHTS.get(model.weights)
     state = _state(path, published)
     title = published.title if published else f"weights of {model.backbone}"
     if published is None:
         state = _library_state(network, model, state, path)
-        state = {key: value for key, value in state.items() if key in own_state or key not in network.dropped}
-    for key in own_state:
+        state = {key: value for key, value in state.items() if key in network_state or key not in network.dropped}
+    for key in network_state:
         if key.endswith(".num_batches_tracked"):  # an unused counter that old files lack
-            state.setdefault(key, own_state[key])
-    problem = _mismatch(own_state, state)
+            state.setdefault(key, network_state[key])
+    problem = _mismatch(network_state, state)
     if problem:
         raise UserError(f"{path}{problem}: not {title}")
     network.layers.load_state_dict(state, strict=True)
 
 
-def _mismatch(own_state: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+def _mismatch(network_state: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     """Return the first difference between the names and shapes of a network's state and of a file's, "" without one."""
     for problem, keys in (
-        ("lacks", own_state.keys() - state.keys()),
-        ("has an unexpected", state.keys() - own_state.keys()),
+        ("lacks", network_state.keys() - state.keys()),
+        ("has an unexpected", state.keys() - network_state.keys()),
     ):
         if keys:
             return f" {problem} {min(keys)} ({len(keys)} such names)"
-    for key, value in own_state.items():
+    for key, value in network_state.items():
         if state[key].shape != value.shape:
             return f": {key} has the shape {tuple(state[key].shape)} instead of {tuple(value.shape)}"
     return ""
@@ -169,13 +169,13 @@ def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], pa
     if library_entry is None:
         return state
     library, name = library_entry
-    own_state = network.layers.state_dict()
-    renamed = _rename_lite(name, state, own_state)
+    network_state = network.layers.state_dict()
+    renamed = _rename_lite(name, state, network_state)
     if renamed is not None:
         return renamed
-    counters = tuple(key for key in own_state if key.endswith(".num_batches_tracked"))  # old files lack them
+    counters = tuple(key for key in network_state if key.endswith(".num_batches_tracked"))  # old files lack them
     kept = {key: value for key, value in state.items() if key not in network.dropped and key not in counters}
-    problem = _mismatch({key: own_state[key] for key in own_state if key not in counters}, kept)
+    problem = _mismatch({key: network_state[key] for key in network_state if key not in counters}, kept)
     if not problem:
         return state
     with foreign_errors(lambda e: UserError(f"{path}{problem} ({error_line(e)}): not weights of {model.backbone}")):
@@ -184,12 +184,12 @@ def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], pa
 
 
 def _rename_lite(
-    network: str, state: Mapping[str, Tensor], own_state: Mapping[str, Tensor]
+    network: str, state: Mapping[str, Tensor], network_state: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
     """Return an EfficientNet-Lite's state under the names of timm's network, None unless it has the other names."""
     if not LITE.fullmatch(network) or "_conv_stem.weight" not in state:
         return None
-    blocks = [match[1] for key in own_state if (match := re.match(r"(blocks\.\d+\.\d+)\.conv_dw\.weight", key))]
+    blocks = [match[1] for key in network_state if (match := re.match(r"(blocks\.\d+\.\d+)\.conv_dw\.weight", key))]
     renamed = {}
     for key, value in state.items():
         path, _, parameter = key.rpartition(".")

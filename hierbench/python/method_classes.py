@@ -37,20 +37,20 @@ def method_options(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
     """
     several = isinstance(methods, Iterable) and not isinstance(methods, str | Path | Method)
     names: list[str] = []
-    given_methods: dict[str, tuple[str, dict[str, Any]]] = {}  # {name of a class: (reference, hyperparameters)}
+    reference_by_name: dict[str, tuple[str, dict[str, Any]]] = {}  # {name of a class: (reference, hyperparameters)}
     for item in methods if several else [methods]:
         if isinstance(item, str | Path):
             names += [part.strip() for part in str(item).split(",") if part.strip()]
             continue
         cls, values = _class_and_hyperparameters(item)
         reference = _class_reference(cls, runs)
-        earlier = given_methods.setdefault(cls.name, (reference, values))
+        earlier = reference_by_name.setdefault(cls.name, (reference, values))
         if earlier != (reference, values):
             raise UserError(f"{cls.name} is given twice with different hyperparameters or classes; give one at a time")
         names.append(reference)
     return list(dict.fromkeys(names)), [
         format_override(f"methods.{name}.{key}", value)
-        for name, (_, values) in given_methods.items()
+        for name, (_, values) in reference_by_name.items()
         for key, value in values.items()
     ]
 
@@ -106,10 +106,10 @@ def _class_source(cls: type) -> str:
     if not source or cls.__qualname__ != cls.__name__:
         raise UserError(f"the source of {cls.__name__} cannot be found; define it at the top level of a cell or a file")
     used = sorted(_globals(symtable.symtable(source, "<source>", "exec")) - {cls.__name__})
-    own_names = {
+    local_names = {
         name for name, value in namespace.items() if value is not vars(builtins).get(name, cls) and name[:2] != "__"
     }
-    outside = ", ".join(name for name in used if name in own_names - imports.keys())
+    outside = ", ".join(name for name in used if name in local_names - imports.keys())
     if outside:
         raise UserError(f"{cls.__name__} needs {outside}, defined beside it: move that into the class, or import it")
     needed = dict.fromkeys(line for name in ["annotations", *used] for line in imports.get(name, []))
@@ -151,5 +151,6 @@ def _find_source(cls: type, namespace: Mapping[str, Any]) -> tuple[str, dict[str
 
 def _globals(table: symtable.SymbolTable) -> set[str]:
     """Return the names that a text takes from its module, in annotations too."""
-    own_globals = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced() and symbol.is_global()}
-    return own_globals.union(*map(_globals, table.get_children()))
+    symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced() and symbol.is_global()]
+    direct_globals = {symbol.get_name() for symbol in symbols}
+    return direct_globals.union(*map(_globals, table.get_children()))

@@ -68,16 +68,16 @@ def score(
     several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
     score_list = list(scores) if several else [scores]
     from_file = targets if isinstance(targets, str | Path) else None
-    of_all = None if targets is None or from_file is not None else _array(targets)
+    shared_targets = None if targets is None or from_file is not None else _array(targets)
     files: list[Path | Arrays] = []
     for number, item in enumerate(score_list):
         if isinstance(item, str | Path):
-            if of_all is not None:
+            if shared_targets is not None:
                 raise UserError(f"{item}: targets of a file of predictions are in it, or in a file")
             files.append(Path(item))
         else:
             where = f"scores {number}" if len(score_list) > 1 else "scores"
-            files.append(Arrays(where, _array(item), of_all, named_columns(item)))
+            files.append(Arrays(where, _array(item), shared_targets, named_columns(item)))
     if not any(isinstance(file, Path) for file in files):
         name = name or "predictions"
     request = ScoreRequest(

@@ -314,15 +314,15 @@ class Records:
         if not named:
             return frozenset()
         shown = set[str]()
-        of_method = set[tuple[str, str, str]]()
+        requested_variants = set[tuple[str, str, str]]()
         for record in self:
             if record.spec is not None and record.id not in named:
                 shown.add(record.row)
-                of_method.add(_variant_key(record))
+                requested_variants.add(_variant_key(record))
         return frozenset(
             record.id
             for record in self
-            if record.spec is not None and record.row not in shown and _variant_key(record) in of_method
+            if record.spec is not None and record.row not in shown and _variant_key(record) in requested_variants
         )
 
     @cached_property

@@ -162,14 +162,14 @@ def _parse_spec(content: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _spec_in(content: dict[str, Any]) -> tuple[Spec, str, dict[str, Any]]:
     """Return a spec, its row and its content; the specs of a row are validated once and share their sections."""
-    of_one_run = {name: content.get(name) for name in OF_ONE}
-    if type(of_one_run["seed"]) is int and not 0 <= of_one_run["seed"] <= LARGEST_SEED:
-        raise _ProblemError(f"spec.json has the impossible seed {of_one_run['seed']}")
+    run_fields = {name: content.get(name) for name in OF_ONE}
+    if type(run_fields["seed"]) is int and not 0 <= run_fields["seed"] <= LARGEST_SEED:
+        raise _ProblemError(f"spec.json has the impossible seed {run_fields['seed']}")
     row = json.dumps({name: value for name, value in content.items() if name not in OF_ONE})
     first, canonical, shared = _row_in(row)
-    base = of_one_run["base"]
-    if type(of_one_run["seed"]) is int and (base is None or isinstance(base, str)):
-        return first.model_copy(update=of_one_run), canonical, {**shared, **of_one_run}
+    base = run_fields["base"]
+    if type(run_fields["seed"]) is int and (base is None or isinstance(base, str)):
+        return first.model_copy(update=run_fields), canonical, {**shared, **run_fields}
     spec = Spec.model_validate(content)
     return spec, canonical, spec.content()
 

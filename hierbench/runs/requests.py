@@ -180,12 +180,14 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
     count after those of the earlier parts.
     """
     request_by_id = {request.id: request for request in read_requests(root)}
-    of_runs = [request for request in (_publish(request, ids) for request in read_requests(source, [])) if request.ids]
-    named = {run_id for request in of_runs for run_id in request.ids}
-    if later and (unnamed := [run_id for run_id in ids if run_id not in named]):
-        of_runs.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
+    reduced = [_publish(request, ids) for request in read_requests(source, [])]
+    published_requests = [request for request in reduced if request.ids]
+    named = {run_id for request in published_requests for run_id in request.ids}
+    unnamed = [run_id for run_id in ids if run_id not in named]
+    if later and unnamed:
+        published_requests.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
     first: dict[tuple[str, str], Request] = {}  # by options and first run
-    for request in [*request_by_id.values(), *of_runs]:
+    for request in [*request_by_id.values(), *published_requests]:
         digest = json_digest([request.kind, request.dataset, request.options])
         runs = set(request.ids)
         for run_id in request.ids:

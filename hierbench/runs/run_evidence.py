@@ -90,8 +90,8 @@ def read_evidence(
     if base is None or kind == "probabilities":
         probabilities = as_probabilities(scores, kind)
     else:
-        of_base = _predictions(base, hierarchy, targets.numpy())[0]
-        probabilities = as_probabilities(of_base, _kind(of_base))
+        base_scores = _predictions(base, hierarchy, targets.numpy())[0]
+        probabilities = as_probabilities(base_scores, _kind(base_scores))
     return Evidence(scores, targets, hierarchy, probabilities, levels)
 
 

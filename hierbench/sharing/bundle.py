@@ -66,10 +66,10 @@ class Bundle:
             target.mkdir(parents=True, exist_ok=True)
             for name, content in files:
                 write_bytes(target / name, content)
-            if metrics and (values := read_further(record, source)):
-                write_json(
-                    target / further_metrics.FURTHER_FILE, further_metrics.values_content(record, source, values)
-                )
+            values = read_further(record, source) if metrics else {}
+            if values:
+                further = further_metrics.values_content(record, source, values)
+                write_json(target / further_metrics.FURTHER_FILE, further)
             self._add_predictions(record, target, source.root)
             self._add_tree(record, source.root)
             copied = read_record(target)

@@ -94,12 +94,12 @@ def _clear_up(folder: Path) -> None:
 def _take_over(folder: Path, staging: Path, without: re.Pattern[str]) -> None:
     """Copy the files that are not part of a dataset's publication."""
 
-    def of_the_dataset(path: str, names: list[str]) -> list[str]:
-        own_names = [name for name in names if Path(path) == folder and without.fullmatch(name)]
-        return [name for name in own_names if not (folder / name).is_symlink()]
+    def dataset_files(path: str, names: list[str]) -> list[str]:
+        dataset_names = [name for name in names if Path(path) == folder and without.fullmatch(name)]
+        return [name for name in dataset_names if not (folder / name).is_symlink()]
 
     if folder.is_dir():
-        shutil.copytree(folder, staging, symlinks=True, ignore=of_the_dataset, dirs_exist_ok=True)
+        shutil.copytree(folder, staging, symlinks=True, ignore=dataset_files, dirs_exist_ok=True)
 
 
 def _put(staging: Path, folder: Path) -> None:

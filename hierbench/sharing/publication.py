@@ -68,7 +68,8 @@ def publish(
         updates = _check_existing(folder, name, update)
         earlier = read_records(folder / name) if updates else Records(folder / name)
         _refuse_other_settings(earlier, board, folder / name)
-        parts = [Part(earlier, kept), part] if (kept := _kept_ids(earlier, part)) else [part]
+        kept = _kept_ids(earlier, part)
+        parts = [Part(earlier, kept), part] if kept else [part]
         made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen)
         gone = sorted({*existing_names(folder, name)} - {*existing_names(staging, name)})
         lines = [_describe_update(earlier, made.board, gone)] if updates else []

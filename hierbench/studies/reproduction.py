@@ -124,9 +124,9 @@ def specs_with_bases(records: Records, runs: Iterable[Record]) -> dict[str, Spec
     specs = dict[str, Spec]()
     for run_id in records.with_bases(run.id for run in runs):
         record = records.get(run_id)
-        if record is None or (spec := record.spec) is None:
+        if record is None or record.spec is None:
             raise UserError(f"run {run_id[:12]}: its record is missing, or of another version of hierbench")
-        specs[run_id] = spec
+        specs[run_id] = record.spec
     return specs
 
 
@@ -169,8 +169,8 @@ def recorded_options(
 
 def plan_from_options(options: Options, spec: Spec) -> list[Job]:
     """Return the jobs that options plan on the data and the weights of a spec, which need not be here."""
-    of_file = ["model.weights=file"] if spec.model.weights == "file" else []
-    recipe = requested_recipe(replace(options, weights=None, overrides=[*options.overrides, *of_file]))
+    file_override = ["model.weights=file"] if spec.model.weights == "file" else []
+    recipe = requested_recipe(replace(options, weights=None, overrides=[*options.overrides, *file_override]))
     types = chosen_types(options.types)
     methods, _ = find_methods(requested_methods(options))
     check_request(recipe, methods, types, options.overrides)

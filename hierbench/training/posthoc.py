@@ -80,7 +80,7 @@ def rescored_chunks(
     for start in range(0, len(targets), EXAMPLES_PER_CHUNK):
         rows = slice(start, start + EXAMPLES_PER_CHUNK)
         with torch.inference_mode():
-            chunk = posthoc.rescore(*(of_base[rows].to(device).double().softmax(dim=1) for of_base in each))
+            chunk = posthoc.rescore(*(base_scores[rows].to(device).double().softmax(dim=1) for base_scores in each))
         check_shape(chunk, tuple(each[0][rows].shape), f"method {posthoc.name}: the result of rescore")
         yield rows, chunk, targets[rows].to(device)
 

@@ -188,7 +188,7 @@ def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced
     places = torch.full((len(classes),), num // len(classes))
     places[torch.randperm(len(classes))[: num % len(classes)]] += 1
     rows = labels.argsort(stable=True).split(counts.tolist())
-    drawn = [_draw_rows(rows_of_rank, place) for rows_of_rank, place in zip(rows, places.tolist(), strict=True)]
+    drawn = [_draw_rows(class_rows, place) for class_rows, place in zip(rows, places.tolist(), strict=True)]
     return torch.cat(drawn)[torch.randperm(num)]
 
 

@@ -87,7 +87,7 @@ def reference_title(row: Row, reference: Row) -> str:
 
 def correction(differences: Sequence[dict[str, Difference]]) -> str:
     """Return the family of tests over which p is adjusted."""
-    tests = sum(not math.isnan(gap.p_holm) for of_pair in differences for gap in of_pair.values())
+    tests = sum(not math.isnan(gap.p_holm) for pair_gaps in differences for gap in pair_gaps.values())
     rest = sum(map(len, differences)) - tests
     untested = "; those of rows that are not ranked are not tested" if rest else ""
     return f"Holm's correction over all {tests:,} differences{untested}" if tests != 1 else "a single test"
@@ -95,7 +95,7 @@ def correction(differences: Sequence[dict[str, Difference]]) -> str:
 
 def how_paired(differences: Sequence[dict[str, Difference]]) -> str:
     """Return the sentence that says where rows were not paired by seed."""
-    if any(gap.test == "welch" for of_pair in differences for gap in of_pair.values()):
+    if any(gap.test == "welch" for pair_gaps in differences for gap in pair_gaps.values()):
         return 'Differences are paired by seed; where fewer than two are shared, Welch\'s test is used: "Welch".'
     return "Differences are paired by seed."
 

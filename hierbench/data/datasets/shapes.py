@@ -101,7 +101,7 @@ def draw(labels: Labels, rng: np.random.Generator) -> Images:
     angle = np.arctan2(v, u)
 
     shapes, fills = np.divmod(labels, len(FILLS))
-    outlines = [radius for of_family in FAMILIES.values() for radius in of_family.values()]
+    outlines = [radius for family in FAMILIES.values() for radius in family.values()]
     share = uniform(0.0, LARGEST_SHARE, 1, 1)
     radius = (1.0 - share) * _apply_each(outlines, shapes, angle) + share * _apply_each(
         outlines, _other_shapes(shapes, rng), angle
@@ -142,9 +142,9 @@ def _other_shapes(shapes: Labels, rng: np.random.Generator) -> Labels:
     """Return another shape for each: with probability `SAME_FAMILY` of the same family, else any."""
     num = len(shapes)
     total = sum(map(len, FAMILIES.values()))
-    of_family = len(FAMILIES["round"])
-    first = shapes - shapes % of_family
-    relative = first + (shapes - first + rng.integers(1, of_family, num)) % of_family
+    family_size = len(FAMILIES["round"])
+    first = shapes - shapes % family_size
+    relative = first + (shapes - first + rng.integers(1, family_size, num)) % family_size
     anyone = (shapes + rng.integers(1, total, num)) % total
     return np.where(rng.random(num) < SAME_FAMILY, relative, anyone)
 

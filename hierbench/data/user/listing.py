@@ -283,12 +283,12 @@ def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Sp
     Raises:
         UserError: a class without a training image, or a split without images.
     """
-    of_class: dict[str, list[Photograph]] = {label: [] for label in classes}
+    images_by_class: dict[str, list[Photograph]] = {label: [] for label in classes}
     for photograph in sorted(photographs, key=lambda row: row.name):
-        of_class[photograph.label].append(photograph)
+        images_by_class[photograph.label].append(photograph)
     divided: Divided = {split: [] for split in SPLITS}
     lacking: dict[str, list[str]] = {split: [] for split in SPLITS}
-    for label, images in of_class.items():
+    for label, images in images_by_class.items():
         if splits.kind == "shares":
             parts = _divide_class(images, splits)
         else:
@@ -320,10 +320,10 @@ def sizes(num: int, val: float, test: float) -> tuple[int, int]:
     """
     if num < 3:
         return 0, num - 1
-    of_val, of_test = (max(1, int(share * num + 0.5)) for share in (val, test))
-    while of_val + of_test > num - 1:
-        of_val, of_test = (of_val - 1, of_test) if of_val > of_test else (of_val, of_test - 1)
-    return of_val, of_test
+    num_val, num_test = (max(1, int(share * num + 0.5)) for share in (val, test))
+    while num_val + num_test > num - 1:
+        num_val, num_test = (num_val - 1, num_test) if num_val > num_test else (num_val, num_test - 1)
+    return num_val, num_test
 
 
 def _remark(split: str, labels: list[str]) -> str:

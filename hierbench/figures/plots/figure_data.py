@@ -61,8 +61,8 @@ def draw(kind: str, request: FigureRequest) -> Drawing:
 
 def draw_board(board: Board, kind: str, **run: Any) -> "Figure":
     """Draw a picture of a board's runs, see `Board.plot`."""
-    if kind not in (kinds := sorted(OF_BOARD)):
-        raise unknown_name("plot", kind, kinds)
+    if kind not in OF_BOARD:
+        raise unknown_name("plot", kind, sorted(OF_BOARD))
     drawing = draw(kind, FigureRequest(board.file or board.dataset, board.data_dir, board.of_runs, **run))
     for remark in drawing.remarks:
         say(f"note: {remark}")
@@ -120,7 +120,7 @@ def open_figure_board(request: FigureRequest) -> Board:
 
 def over_runs(values: Sequence[ArrayLike], ddof: int) -> Floats:
     """Return [2, n], mean and half-width of the interval over runs (NaN for one run), from the n values of each."""
-    cells = [summarise(of_all, ddof) for of_all in np.stack(values).T.tolist()]
+    cells = [summarise(run_values, ddof) for run_values in np.stack(values).T.tolist()]
     return np.array([[cell.mean for cell in cells], [cell.ci95 for cell in cells]], dtype=np.float64)
 
 

@@ -37,12 +37,13 @@ def draw(request: FigureRequest) -> style.Drawing:
     """
     board = open_figure_board(request)
     runs = {id(row): counted_runs(row, board.records) for row in board.rows}
-    if not any(run.has_predictions or read_further(run, board.records) for of_row in runs.values() for run in of_row):
+    shown_runs = [run for row_runs in runs.values() for run in row_runs]
+    if not any(run.has_predictions or read_further(run, board.records) for run in shown_runs):
         raise UserError(NOTHING.format(request.dataset))
     sizes = require_tree(request.dataset, request.data_dir).hierarchy.level_sizes
     names = level_names(len(sizes))
-    measured = measure([run for of_row in runs.values() for run in of_row], names, board.records, request.data_dir)
-    values_by_row = {key: [measured[run.id] for run in of_row] for key, of_row in runs.items()}
+    measured = measure(shown_runs, names, board.records, request.data_dir)
+    values_by_row = {key: [measured[run.id] for run in row_runs] for key, row_runs in runs.items()}
     shown = [
         row for row in board.rows if row.n and all(values.keys() >= set(names) for values in values_by_row[id(row)])
     ]
@@ -50,7 +51,7 @@ def draw(request: FigureRequest) -> style.Drawing:
         raise UserError(NOTHING.format(request.dataset))
     lines: list[tuple[Row, dict[str, Floats]]] = []
     for row in shown:
-        values = [[of_run[name] for name in names] for of_run in values_by_row[id(row)]]
+        values = [[run_values[name] for name in names] for run_values in values_by_row[id(row)]]
         cells = over_runs(values, runs[id(row)][0].job.evaluation.ddof)
         lines.append((row, dict(zip(BY_LEVEL, np.split(cells, len(BY_LEVEL), axis=1), strict=True))))
     types = list(dict.fromkeys(row.type for row in shown))

@@ -34,9 +34,9 @@ def draw(request: FigureRequest) -> style.Drawing:
     shown = [row for row in board.rows if row.n and all(run.has_predictions for run in runs[id(row)])]
     if not shown:
         raise UserError(f"the runs of {request.dataset} have no predictions.npz: published records have none")
-    of_shown = [run for row in shown for run in runs[id(row)]]
-    areas = measure(of_shown, [CLIMBING], board.records, request.data_dir)
-    curves = _curves(of_shown, board.records, request.data_dir)
+    shown_runs = [run for row in shown for run in runs[id(row)]]
+    areas = measure(shown_runs, [CLIMBING], board.records, request.data_dir)
+    curves = _curves(shown_runs, board.records, request.data_dir)
     types = list(dict.fromkeys(row.type for row in shown))
     looks = style.assign_looks(shown)
     most = max(sum(row.type == kind for row in shown) for kind in types)
@@ -44,10 +44,10 @@ def draw(request: FigureRequest) -> style.Drawing:
     panels = figure.subplots(1, len(types), sharex=True, sharey=True, squeeze=False)[0]
     for axes, kind in zip(panels, types, strict=True):
         for i, row in enumerate(row for row in shown if row.type == kind):
-            of_row = runs[id(row)]
-            ddof = of_row[0].job.evaluation.ddof
-            mean, half_width = over_runs([curves[run.id] for run in of_row], ddof)
-            area = summarise([areas[run.id][CLIMBING] for run in of_row], ddof)
+            row_runs = runs[id(row)]
+            ddof = row_runs[0].job.evaluation.ddof
+            mean, half_width = over_runs([curves[run.id] for run in row_runs], ddof)
+            area = summarise([areas[run.id][CLIMBING] for run in row_runs], ddof)
             line = style.line_style(looks[style.look_key(row)])
             band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
             axes.fill_between(COVERAGES, mean - half_width, mean + half_width, **band)

@@ -62,7 +62,8 @@ def draw(request: FigureRequest) -> style.Drawing:
             linestyle="none",
         )
         markers.append(whiskers.lines[0])
-    has_front = len(front := pareto_front(ranked)) > 1
+    front = pareto_front(ranked)
+    has_front = len(front) > 1
     if has_front:
         axes.plot(*tradeoff_values(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(0.08)

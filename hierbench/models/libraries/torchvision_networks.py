@@ -112,6 +112,7 @@ def convert(name: str, network: nn.Module, state: dict[str, Tensor]) -> dict[str
 
 def _default_weights(name: str) -> Any:
     """Return a network's default weights, None without any."""
-    if name not in (names := models.list_models(module=models)):
+    names = models.list_models(module=models)
+    if name not in names:
         raise unknown_network("torchvision", name, names)
     return getattr(models.get_model_weights(name), "DEFAULT", None)

@@ -139,8 +139,8 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     """
     finding = Finding(str(path.with_suffix("")))
     try:
-        given_table = GivenTable.read(path)
-        ids = given_table.ids
+        found_table = GivenTable.read(path)
+        ids = found_table.ids
         if ids is None:
             raise UserError("its rows do not name their runs")
         for run_id in ids:
@@ -149,18 +149,19 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
         if finding.rejected:
             return finding
         all_records = _with_rejected(records)
-        protocol = parse_protocol(given_table.protocol) if published else None
-        board = Board.of(file or given_table.dataset, all_records, None if published else ids, protocol)
-        content = given_table.content
-        if values_are_kept(board, columns := given_table.shown()):
+        protocol = parse_protocol(found_table.protocol) if published else None
+        board = Board.of(file or found_table.dataset, all_records, None if published else ids, protocol)
+        content = found_table.content
+        columns = found_table.shown()
+        if values_are_kept(board, columns):
             board = board if columns == PAPER_COLUMNS else with_columns(board, columns, data_dir)
         else:
             finding.note("its columns beyond the paper's are not checked: their values are not kept with all runs")
-            content = _drop_keys(content, given_table.further)
+            content = _drop_keys(content, found_table.further)
     except UserError as error:
         finding.reject(f"it cannot be made again from its records: {error}")
         return finding
-    board = _as_claimed(given_table, board, finding, published=published)
+    board = _as_claimed(found_table, board, finding, published=published)
     _check_runs(board, finding, published=published)
     unknown = ["tuning"] if records.notes else []  # requests are ignored, which have the budgets
     made = parse_json_object(board.render("json"))
@@ -211,12 +212,12 @@ def _strength(state: State | None) -> int:
     return len(STATE_ORDER) if state is None else STATE_ORDER.index(state)
 
 
-def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
+def _as_claimed(found_table: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
     """Return a board with the verdicts that a table claims, and so ranked, after noting where the files here show less.
 
     Whoever made it may have had predictions, or have trained runs again.
     """
-    claims: dict[object, State | None] = {row.runs: STATE_BY_NAME.get(row.verdict) for row in given_table.rows}
+    claims: dict[object, State | None] = {row.runs: STATE_BY_NAME.get(row.verdict) for row in found_table.rows}
     claims |= {tuple(row.runs): row.state for row in board.rows if row.state == State.REJECTED}
     rows = [replace(row, state=claims.get(tuple(row.runs), row.state)) for row in board.rows]
     less = [
@@ -231,14 +232,14 @@ def _as_claimed(given_table: GivenTable, board: Board, finding: Finding, *, publ
     return replace(board, rows=ranked, seeds=seeds)
 
 
-def _row_differences(given_table: dict[str, Any], made: dict[str, Any]) -> Iterator[str]:
+def _row_differences(found_table: dict[str, Any], made: dict[str, Any]) -> Iterator[str]:
     """Yield the first value of each key, and of each row, in which a .json differs from one of the records."""
-    for key in sorted((given_table.keys() | made.keys()) - {"rows", "columns"}):
-        difference = _first_difference({key: given_table.get(key)}, {key: made.get(key)})
+    for key in sorted((found_table.keys() | made.keys()) - {"rows", "columns"}):
+        difference = _first_difference({key: found_table.get(key)}, {key: made.get(key)})
         if difference:
             yield difference
     unmatched = {tuple(row["runs"]): row for row in made["rows"]}
-    for row in given_table["rows"]:
+    for row in found_table["rows"]:
         label = f"{row.get('title')} {row.get('type')}"
         made_row = unmatched.pop(tuple(row["runs"]), None)
         if made_row is None:

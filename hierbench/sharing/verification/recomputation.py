@@ -84,19 +84,19 @@ class Targets:
         return self._prepared[data]
 
 
-def recompute(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks | None:
+def recompute(check: RunCheck, tree: Hierarchy, reference_targets: Targets) -> Ranks | None:
     """Compute a run's metrics from its predictions, and compare; the verdict is "recomputed" if they agree.
 
     Returns:
         their source, or None.
     """
     try:
-        ranks = _read_ranks(check, tree, known_targets)
+        ranks = _read_ranks(check, tree, reference_targets)
         if ranks is None:
             return None
         ranked, targets = ranks
         metrics, mistakes = compact.metrics_of_ranked(ranked, targets, tree)
-        expected = known_targets.of(check)
+        expected = reference_targets.of(check)
         check.facts = _facts(ranked, targets, compared=expected is not None)
         check.targets = check.facts.targets
     except (OSError, ValueError) as error:
@@ -140,7 +140,7 @@ def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree:
             check.reject(f"the interval of {name} is {ends} in metrics.json, and {about}")
 
 
-def _read_ranks(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ranks | None:
+def _read_ranks(check: RunCheck, tree: Hierarchy, reference_targets: Targets) -> Ranks | None:
     """Return ranked classes [N, k] and targets [N], from whichever form of the predictions is here, or None."""
     packed = _read_compact(check) if os.path.lexists(check.record.folder / compact.COMPACT_FILE) else None
     if check.record.has_predictions:
@@ -156,10 +156,10 @@ def _read_ranks(check: RunCheck, tree: Hierarchy, known_targets: Targets) -> Ran
         return None
     if packed.num_classes != tree.num_classes:
         raise ValueError(f"{compact.COMPACT_FILE} is of {packed.num_classes} classes, the tree has {tree.num_classes}")
-    targets_with_digest = known_targets.with_digest(check, packed.targets)
+    targets_with_digest = reference_targets.with_digest(check, packed.targets)
     if targets_with_digest is None:
         check.targets = packed.targets
-        if known_targets.of(check) is not None:
+        if reference_targets.of(check) is not None:
             check.reject(OTHER_TARGETS)
             return None
         check.note(

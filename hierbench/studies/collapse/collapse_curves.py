@@ -79,13 +79,13 @@ class MeanLine(NamedTuple):
 
 def mean_line(curves: Sequence[Curve], frame: Frame, quantity: str) -> MeanLine | None:
     """Return a quantity of a frame's curves, None where there is no curve."""
-    of_frame = [curve for curve in curves if curve.frame == frame]
-    if not of_frame:
+    frame_curves = [curve for curve in curves if curve.frame == frame]
+    if not frame_curves:
         return None
     values = [
-        [getattr(point, quantity) for point in points] for points in zip(*(c.points for c in of_frame), strict=True)
+        [getattr(point, quantity) for point in points] for points in zip(*(c.points for c in frame_curves), strict=True)
     ]
-    epochs = [point.epoch for point in of_frame[0].points]
+    epochs = [point.epoch for point in frame_curves[0].points]
     return MeanLine(epochs, list(map(fmean, values)), list(map(min, values)), list(map(max, values)))
 
 

@@ -27,12 +27,12 @@ KEYS: tuple[Callable[[str], str], ...] = (
 )
 
 
-def match_rows(ids: Sequence[str], known_ids: Sequence[str], where: str, subject: str) -> IntArray:
+def match_rows(ids: Sequence[str], expected_ids: Sequence[str], where: str, subject: str) -> IntArray:
     """Return [N], for each known example the row that predicts it.
 
     Args:
         ids: names of a file's rows.
-        known_ids: names of the examples.
+        expected_ids: names of the examples.
         where: the file's name, which begins errors.
         subject: the dataset of the examples, for errors.
 
@@ -42,19 +42,19 @@ def match_rows(ids: Sequence[str], known_ids: Sequence[str], where: str, subject
     if len(set(ids)) < len(ids):
         (twice, _), *_ = Counter(ids).most_common(1)
         raise UserError(f"{where}: {len(ids) - len(set(ids)):,} ids are there twice: {twice[:80]!r}")
-    best: tuple[list[str], list[str]] = list(ids), list(known_ids)
+    best: tuple[list[str], list[str]] = list(ids), list(expected_ids)
     for key in KEYS:
         rows = list(map(key, ids))
-        wanted_keys = list(map(key, known_ids))
-        if len(set(wanted_keys)) == len(wanted_keys) and len(set(rows)) == len(rows):
+        expected_keys = list(map(key, expected_ids))
+        if len(set(expected_keys)) == len(expected_keys) and len(set(rows)) == len(rows):
             place = {name: row for row, name in enumerate(rows)}
-            if len(rows) == len(wanted_keys) and all(name in place for name in wanted_keys):
-                return np.array([place[name] for name in wanted_keys], dtype=np.int64)
-            if len(place.keys() & set(wanted_keys)) > len(set(best[0]) & set(best[1])):
-                best = rows, wanted_keys
-    rows, wanted_keys = best
+            if len(rows) == len(expected_keys) and all(name in place for name in expected_keys):
+                return np.array([place[name] for name in expected_keys], dtype=np.int64)
+            if len(place.keys() & set(expected_keys)) > len(set(best[0]) & set(best[1])):
+                best = rows, expected_keys
+    rows, expected_keys = best
     problems = []
-    sides = ((known_ids, wanted_keys, set(rows), "missing"), (ids, rows, set(wanted_keys), f"not of {subject}"))
+    sides = ((expected_ids, expected_keys, set(rows), "missing"), (ids, rows, set(expected_keys), f"not of {subject}"))
     for names, keys, others, side in sides:
         odd = [name for name, key in zip(names, keys, strict=True) if key not in others]
         if odd:
@@ -93,7 +93,7 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
     """
     _, truth = prepared.arrays(split)
     name = prepared.folder.name
-    known_ids = prepared.ids(split)
+    expected_ids = prepared.ids(split)
     numbers = [str(row) for row in range(len(truth))]
     if predictions.num_examples != len(truth):
         sizes = {other: prepared.size(other) for other in SPLITS}
@@ -108,9 +108,9 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
     where = predictions.where
     if predictions.ids is not None:
         if set(predictions.ids) == set(numbers):
-            known_ids = numbers
-        if known_ids is not None:
-            order = match_rows(predictions.ids, known_ids, predictions.where, f"{name}'s {split} images")
+            expected_ids = numbers
+        if expected_ids is not None:
+            order = match_rows(predictions.ids, expected_ids, predictions.where, f"{name}'s {split} images")
             if not np.array_equal(order, np.arange(len(order))):  # mapped arrays in order are not copied
                 parts = (predictions.scores, predictions.classes, predictions.targets)
                 scores, classes, targets = (None if part is None else part[order] for part in parts)

@@ -215,7 +215,9 @@ def check_name(store: Store, records: Sequence[Scored]) -> None:
     ids = {record.id for record in records}
     scored = scored_records(read_records(store.root))
     recorded_ids = {
-        known_record.id for known_record, _ in scored if (known_record.name, known_record.dataset) == (name, dataset)
+        scored_record.id
+        for scored_record, _ in scored
+        if (scored_record.name, scored_record.dataset) == (name, dataset)
     }
     if recorded_ids - ids and ids - recorded_ids:
         earlier = min(recorded_ids - ids)[:12]

@@ -99,10 +99,10 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
         raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
     groups = group_names(recipe, method)
     if groups is None:  # it cannot be built yet: those in the grid
-        own_rates = [name for name in recipe.tune.grid.get(method.name, {}) if name.startswith(PREFIX)]
+        group_rates = [name for name in recipe.tune.grid.get(method.name, {}) if name.startswith(PREFIX)]
     else:
-        own_rates = [PREFIX + name for name in groups]
-    rates = [*RATE_NAMES, *own_rates]
+        group_rates = [PREFIX + name for name in groups]
+    rates = [*RATE_NAMES, *group_rates]
     for section in ("all", method.name):
         for name, points in recipe.tune.grid.get(section, {}).items():
             if name not in grid and name not in rates:
@@ -122,7 +122,7 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
     return space
 
 
-def of_search(recipe: Recipe) -> Recipe:
+def search_recipe(recipe: Recipe) -> Recipe:
     """Return the recipe that a search trains on: with `tune.every`, a part of the training images."""
     every = recipe.tune.every or recipe.train.every
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"every": every})})

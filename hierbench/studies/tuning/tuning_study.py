@@ -36,7 +36,7 @@ from hierbench.studies.tuning.search import (
     Space,
     Target,
     TrialRecord,
-    of_search,
+    search_recipe,
     search_space,
     without_password,
 )
@@ -79,12 +79,12 @@ def tune(options: Options, storage: str | None, sampler: str | None, trials: int
     recorded = record(plan)
     file = output or tuned_file(options.runs, recipe.dataset)
     finished: list[FinishedSearch] = []
+    trained = search_recipe(request.recipe)
     with redirect_stdout(stderr), Execution(plan) as execution:  # a method may print
-        epochs = of_search(request.recipe).train.epochs
         num_runs = sum(search.space.trials for search in searches) * request.recipe.tune.runs
-        execution.meter.expect(float(num_runs * epochs))
+        execution.meter.expect(float(num_runs * trained.train.epochs))
         for method, feature_type, space in searches:
-            target = Target(of_search(request.recipe), request.prepared, method, feature_type, request.inputs.digest)
+            target = Target(trained, request.prepared, method, feature_type, request.inputs.digest)
             search = Search(space, sampler, target.start(space))
             outcome = run_search(target, search, storage, recorded, execution)
             if outcome is not None:
@@ -112,7 +112,7 @@ def plan_searches(request: ResolvedRequest, searches: Sequence[PlannedSearch], d
 def searches_table(plan: Plan, searches: Sequence[PlannedSearch]) -> Table:
     """Return the spaces of a dry run, and about how long they take."""
     request = plan.request
-    recipe = of_search(request.recipe)
+    recipe = search_recipe(request.recipe)
     inputs = request.inputs
     rows = []
     for method, feature_type, space in searches:
