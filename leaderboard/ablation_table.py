@@ -9,7 +9,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_data import PUBLISHED
 from hierbench.leaderboard.columns import PAPER_COLUMNS
 from hierbench.leaderboard.paper_tables import PAPER_RUNS, paper_distance, paper_lines
-from hierbench.leaderboard.statistics import Cell, Row, on_ranked, with_best
+from hierbench.leaderboard.statistics import Row, Summary, on_ranked, with_best
 from hierbench.leaderboard.table import CHECK, CROSS, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import MEAN, make_cell, metric_columns, seeds
 from hierbench.utils.errors import unknown_name
@@ -159,7 +159,7 @@ def _settings(tables: Sequence[Ablation]) -> list[str]:
     return [f"{', '.join(names)}: {text}" for text, names in datasets.items()]
 
 
-def _cell_content(cell: Cell) -> dict[str, Any]:
+def _cell_content(cell: Summary) -> dict[str, Any]:
     content = asdict(cell)
     del content["interval"]  # only of the leaderboard
     return content

@@ -15,7 +15,7 @@ from hierbench.config.sections import PAPER_METHODS
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.paired import Difference, baseline_tests
 from hierbench.leaderboard.scored_rows import is_scored_row
-from hierbench.leaderboard.statistics import CitedRow, Row
+from hierbench.leaderboard.statistics import CitedRow, Row, RowKey
 from hierbench.runs.record import Records
 from hierbench.utils.errors import UserError
 
@@ -75,7 +75,7 @@ class BoardData:
         return (*self.rows, *self.cited)
 
     @cached_property
-    def tests(self) -> dict[tuple[int, str], Difference]:
+    def tests(self) -> dict[tuple[RowKey, str], Difference]:
         """The tests of the table, see `baseline_tests`."""
         return baseline_tests(self.rows, [column.name for column in self.shown], self.seeds)
 

@@ -101,7 +101,7 @@ def compare_rows(board: BoardData, reference: str, others: Sequence[str] = ()) -
     adjusted_differences = adjusted([differences(row, base, names) for row, base in pairs])
     if reference == BASELINE and not others and board.tests:
         adjusted_differences = [
-            {name: board.tests.get((id(row), name), replace(gap, p_holm=math.nan)) for name, gap in pair_gaps.items()}
+            {name: board.tests.get((row.key, name), replace(gap, p_holm=math.nan)) for name, gap in pair_gaps.items()}
             for (row, _), pair_gaps in zip(pairs, adjusted_differences, strict=True)
         ]
     if not any(adjusted_differences):

@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import COSTS, PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.ranking import mark_rows
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, summarise
 from hierbench.runs.further_metrics import Values, read_further, write_further
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
@@ -37,21 +37,21 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         return board
     names = further_names(columns)
     damaged = dict[str, str]()
-    done = {id(row): counted_runs(row, board.records) for row in board.rows}
+    done = {row.key: counted_runs(row, board.records) for row in board.rows}
     values = measure([run for runs in done.values() for run in runs], names, board.records, data_dir, damaged)
     if damaged:
-        board = replace(board, rows=tuple(_drop_runs(row, damaged, done[id(row)], board.seeds) for row in board.rows))
+        board = replace(board, rows=tuple(_drop_runs(row, damaged, done[row.key], board.seeds) for row in board.rows))
         done = {
-            id(row): [run for run in counted_runs(row, board.records) if run.id not in damaged] for row in board.rows
+            row.key: [run for run in counted_runs(row, board.records) if run.id not in damaged] for row in board.rows
         }
     rows = []
     shown = [column.name for column in columns]
     for row in board.rows:
-        run_values = [values[run.id] for run in done[id(row)]]
-        spec = done[id(row)][0].spec if run_values else None
+        run_values = [values[run.id] for run in done[row.key]]
+        spec = done[row.key][0].spec if run_values else None
         ddof = 1 if spec is None else spec.evaluation.ddof
         costs = [name for name in shown if name in COSTS]
-        run_costs = [recorded_costs(run, board.records) for run in done[id(row)]]
+        run_costs = [recorded_costs(run, board.records) for run in done[row.key]]
         cells = {**_cells(names, run_values, ddof), **_cells(costs, run_costs, ddof)}
         rows.append(replace(row, metrics={**row.metrics, **cells}))
     if not any(name in row.metrics for name in shown for row in rows):  # as for only HierDist@20, with ten classes
@@ -152,10 +152,12 @@ def measure(
     return values_by_run
 
 
-def _cells(names: Sequence[str], run_values: Sequence[Values], ddof: int) -> dict[str, Cell]:
+def _cells(names: Sequence[str], run_values: Sequence[Values], ddof: int) -> dict[str, Summary]:
     """Return the cells of a row from the values of its runs; empty ones where not all runs have them."""
     complete_names = {name for name in names if run_values and all(name in metrics for metrics in run_values)}
     return {
-        name: summarise([metrics[name] for metrics in run_values], ddof) if name in complete_names else Cell(None, None)
+        name: summarise([metrics[name] for metrics in run_values], ddof)
+        if name in complete_names
+        else Summary(None, None)
         for name in names
     }

@@ -11,7 +11,7 @@ from hierbench.config.spec import Spec
 from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.settings import NO_VALUE, find_recipe, published_value, recorded_value
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.leaderboard.table import Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import HEADINGS, MEAN, PRINTED_DIGITS, seeds
 
@@ -55,8 +55,8 @@ class Entry:
     method: str
     title: str
     metric: str
-    published: Cell | None
-    ours: Cell | None
+    published: Summary | None
+    ours: Summary | None
     row: Row | None
     differences: tuple[int, ...]
 
@@ -103,9 +103,9 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
     rows: list[tuple[Row, Row | None, Row | None]] = [
         (row, row, None) for key, row in printed.items() if not variants[key]
     ]
-    specs = {id(row): record.job for row in ours.rows for record in map(ours.records.get, row.runs[:1]) if record}
+    specs = {row.key: record.job for row in ours.rows for record in map(ours.records.get, row.runs[:1]) if record}
     for row in ours.rows:
-        spec = specs.get(id(row))
+        spec = specs.get(row.key)
         values = recipe.params_for(row.method) if recipe else {}
         as_published = spec is None or values.items() <= spec.method.params.items()
         key = (row.type, row.method)
@@ -117,7 +117,7 @@ def build_ledger(ours: Board, published: Board) -> Ledger:
             if cell is None and our_cell is None:
                 continue
             place = (ours.dataset, row.type, row.method, metric, ours.protocol)
-            spec = specs.get(id(our_row))
+            spec = None if our_row is None else specs.get(our_row.key)
             touching = tuple(entry.row for entry in table_entries if cell is not None and entry.touches(*place, spec))
             lines.append(Entry(row.type, row.method, row.title, metric, cell, our_cell, our_row, touching))
     occurring = {number for line in lines for number in line.differences}
@@ -156,7 +156,7 @@ def ledger_table(ledger: Ledger) -> Table:
 
 
 def _cells(line: Entry) -> list[Text | Interval | Number | Flag]:
-    def interval(cell: Cell | None, digits: int | None = None) -> Interval:
+    def interval(cell: Summary | None, digits: int | None = None) -> Interval:
         return Interval(None, None) if cell is None else Interval(cell.mean, cell.ci95, ci_digits=digits)
 
     overlap = {None: Flag("-"), True: Flag("yes"), False: Flag("no")}[line.overlap]

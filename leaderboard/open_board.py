@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
-from hierbench.runs.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, Finding
+from hierbench.runs.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, ConsistencyCheck
 from hierbench.runs.record import Record, Records
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.state import State
@@ -30,32 +30,39 @@ HIDDEN_NOTES = (TARGETS_ALONE, TARGETS_KNOWN)
 
 
 def open_board(
-    dataset: str, place: Place, columns: Sequence[Column] = PAPER_COLUMNS, numbers: str = "runs", *, apart: bool = True
+    dataset: str,
+    selection: RunSelection,
+    columns: Sequence[Column] = PAPER_COLUMNS,
+    numbers: str = "runs",
+    *,
+    with_unranked: bool = True,
 ) -> Board:
     """Return the board that a command was asked for; notes for its reader go to standard error.
 
     Args:
         dataset: its name, or the file of a user's dataset.
-        place: a runs folder, a folder of published tables, or the records of one; and prepared data, which gives the
-            tree for further columns.
+        selection: a runs folder, a folder of published tables, or the records of one; and prepared data, which gives
+            the tree for further columns.
         columns: of the table.
         numbers: "runs", or "paper" for the published table.
-        apart: whether with the rows that no others are ranked with: scored here, or printed by other authors.
+        with_unranked: whether with the rows that no others are ranked with: scored here, or printed by other authors.
     """
     if numbers == "paper":
-        options = (("a protocol", place.protocol is not None), ("other metrics", tuple(columns) != PAPER_COLUMNS))
+        options = (("a protocol", selection.protocol is not None), ("other metrics", tuple(columns) != PAPER_COLUMNS))
         for option, is_given in options:
             if is_given:
                 raise UserError(f"the paper's tables are as printed: {option} is only for runs")
-        return Board.paper(dataset, others=apart)
+        return Board.paper(dataset, others=with_unranked)
     name = dataset_name(dataset)
-    records = read_records(runs_folder(place.runs, name))
+    records = read_records(runs_folder(selection.runs, name))
     dataset_records = [record for record in records if record.dataset is None or record.dataset.name == name]
     rows = check_rows(dataset_records, records, records.ablated)
     try:
-        checked_records = replace(records, apart=rejected_rows(rows))
-        board = Board.of(dataset, checked_records, protocol=place.protocol, scored=apart, request=place.request)
-        return with_columns(board, columns, place.data_dir)
+        checked_records = replace(records, rejected_row_ids=rejected_rows(rows))
+        board = Board.of(
+            dataset, checked_records, protocol=selection.protocol, scored=with_unranked, request=selection.request
+        )
+        return with_columns(board, columns, selection.data_dir)
     finally:
         note(
             with_limit([*records.notes, *notes_on(dataset_records, rows)], records.root)
@@ -86,7 +93,9 @@ def requested_records(root: Path, ids: Collection[str], hint: str) -> Records:
     return records
 
 
-def notes_on(records: Iterable[Record], rows: Sequence[Finding], tables: Sequence[Finding] = ()) -> list[str]:
+def notes_on(
+    records: Iterable[Record], rows: Sequence[ConsistencyCheck], tables: Sequence[ConsistencyCheck] = ()
+) -> list[str]:
     """Return a line for each finding that a reader of a table must know, runs that do not count first."""
     records = list(records)
     lines = [_not_counted(record) for record in records if record.state in ("damaged", "rejected")]
@@ -161,5 +170,5 @@ def open_boards(folders: Sequence[Path], *, paper: bool) -> list[Board]:
         names = sorted(path.name for path in folder.iterdir() if path.is_dir() and is_published(folder, path.name))
         if not names:
             names = sorted({record.dataset.name for record in read_records(folder) if record.dataset is not None})
-        boards += [open_board(name, Place(folder), apart=False) for name in names]
+        boards += [open_board(name, RunSelection(folder), with_unranked=False) for name in names]
     return boards + [Board.paper(name) for name in paper_datasets() if paper]

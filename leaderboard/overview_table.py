@@ -22,7 +22,7 @@ from hierbench.leaderboard.board_data import PUBLISHED
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import BASELINE, Difference, difference_of_cells, holm
 from hierbench.leaderboard.paper_tables import PAPER_DDOF, PAPER_RUNS
-from hierbench.leaderboard.statistics import Row, printed, ranked_rows
+from hierbench.leaderboard.statistics import Row, RowKey, printed, ranked_rows
 from hierbench.leaderboard.table import Cell as TableCell
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TableSummary:
         names = [f"{row.method}:{row.type}" for row in ranked]
         rows = {name: row for name, row in zip(names, ranked, strict=True) if names.count(name) == 1}
         tests = printed_tests(board) if board.protocol == PUBLISHED else board.tests
-        name_of = {id(row): name for name, row in rows.items()}
+        name_of = {row.key: name for name, row in rows.items()}
         return cls(board, rows, {(name_of[key], m): gap for (key, m), gap in tests.items() if key in name_of})
 
     @property
@@ -95,16 +95,16 @@ class TableSummary:
         return self.rows[row].metrics[metric].mean if metric in self.rows[row].metrics else None
 
 
-def printed_tests(board: Board) -> dict[tuple[int, str], Difference]:
+def printed_tests(board: Board) -> dict[tuple[RowKey, str], Difference]:
     """Return the tests of a printed table, as `Board.tests` of runs: Welch's test from means and half-widths."""
-    gaps = dict[tuple[int, str], Difference]()
+    gaps = dict[tuple[RowKey, str], Difference]()
     bases = {row.type: row for row in board.rows if row.method == BASELINE}
     for row in board.rows:
         base = bases.get(row.type, row)
         for name, cell in row.metrics.items() if base is not row else ():
             gap = difference_of_cells(cell, base.metrics[name], PAPER_RUNS, PAPER_DDOF)
             if gap:
-                gaps[id(row), name] = gap
+                gaps[row.key, name] = gap
     adjusted = holm([gap.p for gap in gaps.values()])
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), adjusted, strict=True)}
 

@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike
 
 from hierbench.leaderboard.changes import Change
 from hierbench.leaderboard.statistics import (
-    Cell,
     Row,
+    RowKey,
+    Summary,
     deviation_from_interval,
     ranked_rows,
     t_quantile,
@@ -105,7 +106,7 @@ def difference(row: Mapping[int, float], reference: Mapping[int, float]) -> Diff
     return _difference(mean, error, freedom, min(map(len, values)), "welch", pooled, p)
 
 
-def difference_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Difference | None:
+def difference_of_cells(cell: Summary, reference: Summary, n: int, ddof: int) -> Difference | None:
     """Return the difference of two printed means, from their half-widths (Welch's test); None where one is missing.
 
     Args:
@@ -154,8 +155,8 @@ def holm(ps: ArrayLike) -> list[float]:
 
 def baseline_tests(
     rows: Sequence[Row], names: Sequence[str], seeds: Sequence[int]
-) -> dict[tuple[int, str], Difference]:
-    """Return {(`id` of a row, metric): its difference from cross-entropy of its type}, the tests of a table.
+) -> dict[tuple[RowKey, str], Difference]:
+    """Return {(key of a row, metric): its difference from cross-entropy of its type}, the tests of a table.
 
     They are of each ranked row in all columns, by the table's seeds, with Holm's correction over all of them: a table
     of equal methods shows any difference at all with a probability of at most 5%. One seed is not tested, nor is a type
@@ -170,14 +171,14 @@ def baseline_tests(
     if len(seeds) < 2 or not names:
         return {}
     ranked = ranked_rows(rows)
-    gaps = dict[tuple[int, str], Difference]()
+    gaps = dict[tuple[RowKey, str], Difference]()
     bases = [row for row in ranked if row.method == BASELINE]
     for base in bases:
         if [other.type for other in bases].count(base.type) == 1:
             for row in ranked:
                 if row.type == base.type and row is not base:
                     tests = differences(row, base, names, seeds)
-                    gaps |= {(id(row), name): gap for name, gap in tests.items()}
+                    gaps |= {(row.key, name): gap for name, gap in tests.items()}
     ps = holm([gap.p for gap in gaps.values()])
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), ps, strict=True)}
 

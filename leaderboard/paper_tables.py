@@ -8,7 +8,7 @@ import tomllib
 from importlib import resources
 
 from hierbench.config.validation import Closed
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, CitedRow
+from hierbench.leaderboard.statistics import PAPER_METRICS, CitedRow, Summary
 
 ABOUT = ("dataset", "type", "method", "title", "source", "sample")  # the columns that are not metrics
 INTERVAL = " ci95"
@@ -24,10 +24,10 @@ def paper_datasets() -> list[str]:
     )
 
 
-def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Cell]]]:
+def paper_lines(name: str) -> list[tuple[dict[str, str], dict[str, Summary]]]:
     """Return the lines of a table in `paper/`: all columns as printed, and the cells of the metrics."""
     return [
-        (line, {metric: Cell(float(line[metric]), float(line[metric + INTERVAL])) for metric in PAPER_METRICS})
+        (line, {metric: Summary(float(line[metric]), float(line[metric + INTERVAL])) for metric in PAPER_METRICS})
         for line in _read_lines(name)
     ]
 
@@ -72,8 +72,8 @@ def other_rows(dataset: str) -> list[CitedRow]:
     return rows
 
 
-def _cells(line: dict[str, str]) -> dict[str, Cell]:
+def _cells(line: dict[str, str]) -> dict[str, Summary]:
     """Return the cells of the metrics that a line has, with the intervals that are printed."""
     names = [name for name in line if name not in ABOUT and not name.endswith(INTERVAL) and line[name]]
     widths = {name: line[name + INTERVAL] for name in names}
-    return {name: Cell(float(line[name]), float(widths[name]) if widths[name] else None) for name in names}
+    return {name: Summary(float(line[name]), float(widths[name]) if widths[name] else None) for name in names}

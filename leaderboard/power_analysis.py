@@ -18,7 +18,7 @@ from hierbench.leaderboard.paired import (
     values_by_seed,
 )
 from hierbench.leaderboard.paper_tables import PAPER_DDOF
-from hierbench.leaderboard.statistics import Cell, Row, deviation_from_interval
+from hierbench.leaderboard.statistics import Row, Summary, deviation_from_interval
 from hierbench.utils.errors import UserError
 
 MOST_SEEDS = 1000
@@ -159,7 +159,7 @@ def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *
     return Effect(gap.mean, deviations, gap.n, gap.ci95)
 
 
-def effect_of_cells(cell: Cell, reference: Cell, n: int, ddof: int) -> Effect | None:
+def effect_of_cells(cell: Summary, reference: Summary, n: int, ddof: int) -> Effect | None:
     """Return the effect that two published means and intervals show, without pairing; None where one is missing.
 
     Args:
@@ -192,7 +192,7 @@ def effects_between(
     board.refuse_scored(names)
     for row, reference in matched_rows(board.of_runs.rows, names[1], names[:1]):
         if board.protocol == PUBLISHED:
-            cell, other = (side.metrics.get(column.name, Cell(None, None)) for side in (row, reference))
+            cell, other = (side.metrics.get(column.name, Summary(None, None)) for side in (row, reference))
             effect = effect_of_cells(cell, other, row.n, PAPER_DDOF)
         else:
             values = (values_by_seed(side, [column.name])[column.name] for side in (row, reference))

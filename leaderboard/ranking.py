@@ -59,5 +59,7 @@ def table_seeds(seeds_by_row: Sequence[Collection[int]], planned: int) -> tuple[
         seeds_by_row: the seeds of each row's finished runs.
         planned: number of seeds.
     """
-    sets = Counter(tuple(sorted({seed for seed in row_seeds if 0 <= seed < planned})) for row_seeds in seeds_by_row)
-    return min(sets, key=lambda seeds: (-len(seeds), -sets[seeds], seeds), default=())
+    seed_sets = Counter(
+        tuple(sorted({seed for seed in row_seeds if 0 <= seed < planned})) for row_seeds in seeds_by_row
+    )
+    return min(seed_sets, key=lambda seeds: (-len(seeds), -seed_sets[seeds], seeds), default=())

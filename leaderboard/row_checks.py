@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from hierbench.leaderboard.rows import groups, runs_by_row
-from hierbench.runs.findings import NOT_FINISHED, Finding
+from hierbench.runs.findings import NOT_FINISHED, ConsistencyCheck
 from hierbench.runs.record import Record, Records
 from hierbench.runs.state import State
 
@@ -22,7 +22,7 @@ RUN_ENVIRONMENT = (
 )  # besides the versions and the machine
 
 
-def check_rows(records: Iterable[Record], all_records: Records, ablated: Container[str] = ()) -> list[Finding]:
+def check_rows(records: Iterable[Record], all_records: Records, ablated: Container[str] = ()) -> list[ConsistencyCheck]:
     """Return the findings of the rows that runs make; unfinished and rejected ones count as seeds of theirs.
 
     `all_records` are all runs of their folder, which say how these were tuned. Rows of the ids `ablated` are compared
@@ -37,17 +37,17 @@ def check_rows(records: Iterable[Record], all_records: Records, ablated: Contain
     return findings
 
 
-def rejected_rows(rows: Sequence[Finding]) -> frozenset[str]:
+def rejected_rows(rows: Sequence[ConsistencyCheck]) -> frozenset[str]:
     """Return the ids of the runs in rejected rows."""
     return frozenset(run_id for row in rows if row.rejected for run_id in row.runs)
 
 
-def _check_row(row: Sequence[Record], all_records: Records) -> Finding:
+def _check_row(row: Sequence[Record], all_records: Records) -> ConsistencyCheck:
     """Return the finding of one row: whether its seeds are complete, and where they were run."""
     spec = row[0].spec
     assert spec is not None
     label = f"{spec.dataset.name} {spec.method.name} {spec.type}"
-    finding = Finding(label, runs=[record.id for record in row])
+    finding = ConsistencyCheck(label, runs=[record.id for record in row])
     seeds = sorted({record.job.seed for record in row})
     missing = sorted(set(range(seeds[-1] + 1)) - set(seeds))
     if missing:
@@ -90,7 +90,7 @@ def _by_environment(records: Iterable[Record], text_of: Callable[[Record], str])
     return {key: text_of(record) for key, record in {id(record.environment): record for record in records}.items()}
 
 
-def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[Finding]) -> None:
+def _check_table(rows: Sequence[Sequence[Record]], findings: Sequence[ConsistencyCheck]) -> None:
     """Compare the rows of one table: the seeds that each has, and environments."""
     num = max(record.job.seed for row in rows for record in row) + 1
     for row, finding in zip(rows, findings, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hierbench.config.recipe import Recipe
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, summarise
 from hierbench.runs.record import Record, Records, differing_params
 from hierbench.runs.state import State, weakest
 from hierbench.utils.text import one_line
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 def row_state(ids: Sequence[str], records: Records) -> State | None:
     """Return the weakest state of a row's finished runs, or None."""
-    if any(run_id in records.apart for run_id in ids):
+    if any(run_id in records.rejected_row_ids for run_id in ids):
         return State.REJECTED
     return weakest(record.state for run_id in ids if (record := records.get(run_id)) is not None and record.done)
 
@@ -31,7 +31,7 @@ def count_states(rows: Sequence[Row], records: Records) -> str:
     return ", ".join([f"{first} run{'' if first == '1' else 's'} {rest}", *parts[1:]]) if parts else ""
 
 
-def summarise_metrics(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Cell]:
+def summarise_metrics(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Summary]:
     """Return the cells of a row, one per metric that all of its runs have."""
     names = [metric for metric in PAPER_METRICS if all(metric in result for result in results)]
     values = {name: [math.nan if (value := r[name]) is None else float(value) for r in results] for name in names}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import get_args
 
 from hierbench.config.completion import method_names
-from hierbench.config.options import Place, folder_options
+from hierbench.config.options import RunSelection, folder_options
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import FEATURE_TYPES, FeatureType, Protocol
@@ -24,20 +24,20 @@ from hierbench.utils.errors import UserError, unknown_name
 MAX_LISTED_RUNS = 6  # runs listed in an error
 
 
-def open_rows(place: Place, name: str, dataset: str | None) -> tuple[str, Records, list[Row], str | None]:
+def open_rows(selection: RunSelection, name: str, dataset: str | None) -> tuple[str, Records, list[Row], str | None]:
     """Return the dataset, records and rows that METHOD[:TYPE][:METRIC] names, and its metric, None without.
 
     Args:
-        place: a runs folder, or a published table: the folder of its records, or the .json or .md beside it.
+        selection: a runs folder, or a published table: the folder of its records, or the .json or .md beside it.
         name: of rows that can be trained.
         dataset: a recipe's name or file; None where all runs are of one recipe that ships.
 
     Raises:
         UserError: no such folder, row or metric; or several datasets.
     """
-    folder = place.runs.with_suffix("") if place.runs.suffix in (".json", ".md") else place.runs
+    folder = selection.runs.with_suffix("") if selection.runs.suffix in (".json", ".md") else selection.runs
     if not folder.is_dir():
-        raise UserError(f"{place.runs}: no such folder of records")
+        raise UserError(f"{selection.runs}: no such folder of records")
     records = read_records(folder)
     row_name, metric = split_name(name)
     specs = [record.spec for record in records if record.spec is not None]
@@ -54,7 +54,10 @@ def open_rows(place: Place, name: str, dataset: str | None) -> tuple[str, Record
         raise UserError(f"{dataset} is not a built-in dataset: give its file, --dataset ./{dataset}.toml")
     columns = [] if metric is None else [find_column(metric)]
     board = open_board(
-        dataset, replace(place, runs=folder), columns if further_names(columns) else PAPER_COLUMNS, apart=False
+        dataset,
+        replace(selection, runs=folder),
+        columns if further_names(columns) else PAPER_COLUMNS,
+        with_unranked=False,
     )
     return dataset, board.records, sorted(named_rows(board.rows, row_name), key=lambda row: row.type), metric
 

@@ -16,10 +16,11 @@ PAPER_METRICS = tuple(column.name for column in PAPER_COLUMNS)
 AXES = ("mistake_severity", "top1")  # of the picture that shows a table at a glance
 TOLERANCE = Decimal("0.05")  # of competitive mistake severity
 CONFIDENCE = 0.95
+RowKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Cell:
+class Summary:
     """One metric of one row."""
 
     mean: float | None  # over the values that exist
@@ -39,7 +40,7 @@ class Row:
     title: str
     n: int
     planned: int
-    metrics: Mapping[str, Cell]
+    metrics: Mapping[str, Summary]
     runs: Sequence[str] = ()
     competitive: bool = False
     tuning: dict[str, Any] | None = None  # {"trials", "runs", "study"} of the search that chose its hyperparameters
@@ -48,6 +49,11 @@ class Row:
     seeds: Sequence[int] = ()  # of the finished runs, in the order of the cells' values
     lacking: Sequence[int] = ()  # seeds of the table that it has not: it is not ranked
     state: State | None = None  # the weakest of its finished runs
+
+    @property
+    def key(self) -> RowKey:
+        """Type, method and first run, by which a table finds it: scored files may have one name."""
+        return (self.type, self.method, self.runs[0] if self.runs else "")
 
     @property
     def is_ranked(self) -> bool:
@@ -70,7 +76,7 @@ class CitedRow:
     type: str
     method: str
     title: str
-    metrics: Mapping[str, Cell]
+    metrics: Mapping[str, Summary]
     source: str
     where: str
     setting: str
@@ -79,14 +85,26 @@ class CitedRow:
     planned: ClassVar[int] = 0
     competitive: ClassVar[bool] = False
 
+    @property
+    def key(self) -> RowKey:
+        """Type, method and source."""
+        return (self.type, self.method, self.source)
+
 
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that may be ranked: of runs, or without runs scored ones.
 
     Left out are rows that lack seeds, rows that verification rejects, and rows with a claimed run.
     """
-    run_rows = [row for row in rows if not row.scored]
-    return [row for row in run_rows or rows if not row.lacking and row.is_ranked]
+    return [rows[place] for place in _ranked_places(rows)]
+
+
+def _ranked_places(rows: Sequence[Row]) -> list[int]:
+    """Return the places of the rows that may be ranked."""
+    has_runs = any(not row.scored for row in rows)
+    return [
+        place for place, row in enumerate(rows) if not (has_runs and row.scored) and not row.lacking and row.is_ranked
+    ]
 
 
 def pareto_front(rows: Sequence[Row]) -> list[Row]:
@@ -107,12 +125,14 @@ def pareto_front(rows: Sequence[Row]) -> list[Row]:
 
 def on_ranked(rows: Sequence[Row], mark: Callable[[list[Row]], Sequence[Row]]) -> tuple[Row, ...]:
     """Return the rows; the ranked ones as `mark` returns them."""
-    ranked = ranked_rows(rows)
-    mark_by_row = {id(row): row_mark for row, row_mark in zip(ranked, mark(ranked), strict=True)}
-    return tuple(mark_by_row.get(id(row), row) for row in rows)
+    marked = list(rows)
+    places = _ranked_places(rows)
+    for place, row in zip(places, mark([rows[place] for place in places]), strict=True):
+        marked[place] = row
+    return tuple(marked)
 
 
-def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
+def summarise(values: Sequence[float], ddof: int = 1) -> Summary:
     """Return the mean and the half-width t(.975, n - 1) s / sqrt(n) of the 95% interval.
 
     Args:
@@ -121,12 +141,12 @@ def summarise(values: Sequence[float], ddof: int = 1) -> Cell:
     """
     finite = np.array([value for value in values if not math.isnan(value)], dtype=np.float64)
     if not len(finite):
-        return Cell(None, None, tuple(values))
+        return Summary(None, None, tuple(values))
     mean = float(finite.mean())
     if len(finite) < 2:
-        return Cell(mean, None, tuple(values))
+        return Summary(mean, None, tuple(values))
     half_width = t_quantile(len(finite) - 1) * float(finite.std(ddof=ddof)) / math.sqrt(len(finite))
-    return Cell(mean, half_width, tuple(values))
+    return Summary(mean, half_width, tuple(values))
 
 
 def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
@@ -151,7 +171,7 @@ def welch(variances: Sequence[float], counts: Sequence[int]) -> tuple[float, flo
     return math.sqrt(sum(parts)), sum(parts) ** 2 / spread if spread else 1.0
 
 
-def deviation_from_interval(cell: Cell, n: int, ddof: int) -> float | None:
+def deviation_from_interval(cell: Summary, n: int, ddof: int) -> float | None:
     """Return the standard deviation (ddof 1) behind a printed half-width of n runs, or None.
 
     The half-width is t(.975, n - 1) s / sqrt(n), and this ddof that of its s.
@@ -200,7 +220,7 @@ def with_best(
     return [replace(row, metrics=row_cells) for row, row_cells in zip(rows, cells, strict=True)]
 
 
-def _rank(cell: Cell, column: Column) -> tuple[Decimal, Decimal]:
+def _rank(cell: Summary, column: Column) -> tuple[Decimal, Decimal]:
     """Return a key that is smaller for a better cell; without an interval a cell loses a tie."""
     infinity = Decimal("Infinity")
     mean = infinity if cell.mean is None else printed(cell.mean, column.digits)

@@ -168,7 +168,7 @@ class Table:
         ]
 
 
-class Shown(NamedTuple):
+class CommandOutput(NamedTuple):
     """How a command ends: a table, if there is one, lines for standard error after it, and the exit code."""
 
     table: Table | None

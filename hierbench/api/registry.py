@@ -238,7 +238,7 @@ class InstalledMethods:
             self._found[name] = None if isinstance(method, BrokenMethod) else method
         return self._found[name]
 
-    def that_ran(self, spec: Spec) -> LoadedMethod | None:
+    def matching(self, spec: Spec) -> LoadedMethod | None:
         """Return the installed method if it is that of a run."""
         method = self.installed(spec.method.name)
         return method if method is not None and method.is_method_of(spec) else None

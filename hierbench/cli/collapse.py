@@ -6,7 +6,7 @@ import typer
 
 from hierbench.cli.command import command
 from hierbench.config.options import Options
-from hierbench.leaderboard.table import Shown
+from hierbench.leaderboard.table import CommandOutput
 
 
 @command(
@@ -25,7 +25,7 @@ def collapse(
         typer.Option(min=1, help="Epochs between snapshots; by default 5, below 100 epochs a twentieth of them."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds; the figure shows their mean and range.")] = 1,
-) -> Shown:
+) -> CommandOutput:
     """Track how HAFrame and cross-entropy collapse in training.
 
     Writes a figure and its data, and prints a summary.

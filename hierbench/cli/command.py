@@ -17,12 +17,12 @@ from hierbench.cli.shared_options import TableOptions
 from hierbench.config.options import Options
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.formats.terminal import show
-from hierbench.leaderboard.table import Shown, Table
+from hierbench.leaderboard.table import CommandOutput, Table
 from hierbench.leaderboard.table_view import choose_rows, sort_rows
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
-Result = Table | Shown | int | None
+Result = Table | CommandOutput | int | None
 PICTURE_SUFFIXES = (".svg", ".pdf", ".png")
 FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  # parameters
 
@@ -33,11 +33,11 @@ def command(
     """Turn a function into a command that exits with the code it returns, by default 0.
 
     Of a parameter `Annotated[kind, help]`, or with more than help in a `typer.Option`, an option is made. So it is of
-    the fields of a dataclass, such as `Options` or `Place`, of which a parameter of the same name replaces one.
+    the fields of a dataclass, such as `Options` or `RunSelection`, of which a parameter of the same name replaces one.
 
     Args:
         example: arguments of `hierbench` that the help ends with; a test runs them.
-        table: default of --format, for a function that returns a table or `Shown`; it is printed or written once.
+        table: default of --format, for a function that returns a table or `CommandOutput`; it is written once.
         fixed: values of fields that are not options of the command.
     """
 
@@ -76,8 +76,8 @@ def command(
             if trains and output is not None and not output.resolve().parent.is_dir():  # not after the training
                 raise UserError(f"--output {output}: no such folder")
             result = function(**passed)
-            shown = Shown(result) if isinstance(result, Table) else result
-            if not isinstance(shown, Shown):
+            shown = CommandOutput(result) if isinstance(result, Table) else result
+            if not isinstance(shown, CommandOutput):
                 raise typer.Exit(shown or 0)
             chosen_rows = None if "rows" in function_parameters else values.get("rows")
             if shown.table is not None and (chosen_rows or values.get("sort")):
@@ -192,7 +192,7 @@ def write_result(text: str, output: Path | None, *, follow: bool = True) -> None
         raise UserError(f"--output {output}: {reason}") from None
 
 
-def print_said(notes: Sequence[str], lines: Sequence[str]) -> None:
+def print_lines(notes: Sequence[str], lines: Sequence[str]) -> None:
     """Print notes on standard error, each in one line, and the outcome on standard output."""
     for line in notes:
         print(f"note: {one_line(line)}", file=sys.stderr, flush=True)

@@ -6,7 +6,7 @@ import typer
 
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import MetricsOption
-from hierbench.config.options import DatasetOption, Place
+from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.leaderboard.table import Table
 
 
@@ -19,12 +19,12 @@ def compare(
     ] = None,
     *,
     dataset: DatasetOption,
-    place: Place,
+    selection: RunSelection,
     metrics: MetricsOption = None,
 ) -> Table:
     """Print the differences of rows from a reference, paired by seed."""
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.leaderboard.open_board import open_board
 
-    board = open_board(dataset, place, requested_columns(metrics), apart=False)
+    board = open_board(dataset, selection, requested_columns(metrics), with_unranked=False)
     return board.compare(reference, *(rows or ())).table

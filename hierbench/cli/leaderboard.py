@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from hierbench.cli.command import command, is_given, print_said
+from hierbench.cli.command import command, is_given, print_lines
 from hierbench.cli.shared_options import MetricsOption
-from hierbench.config.options import DatasetOption, Place
+from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.leaderboard.table import Table
 from hierbench.leaderboard.table_view import Bold, choose_columns, mark
 from hierbench.utils.errors import UserError
@@ -18,7 +18,7 @@ from hierbench.utils.errors import UserError
 def leaderboard(
     context: typer.Context,
     dataset: DatasetOption,
-    place: Place,
+    selection: RunSelection,
     numbers: Annotated[Literal["runs", "paper", "both"], "Our runs, the published table, or both."] = "runs",
     metrics: MetricsOption = None,
     columns: Annotated[str | None, "Only these columns, by their headings, separated by commas."] = None,
@@ -44,13 +44,13 @@ def leaderboard(
         if other_options:
             option = {"output": "--output", "format_": "--format", "as_json": "--json"}[other_options[0]]
             raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
-        lines = publish_table(dataset, publish, place, None if metrics is None else requested)
-        print_said(lines.notes, lines.lines)
+        lines = publish_table(dataset, publish, selection, None if metrics is None else requested)
+        print_lines(lines.notes, lines.lines)
         return None
     from hierbench.leaderboard.open_board import note, open_board
 
     if numbers != "both":
-        table = open_board(dataset, place, requested, numbers).table
+        table = open_board(dataset, selection, requested, numbers).table
         table = mark(choose_columns(table, columns) if columns else table, bold)
         return replace(table, caption=caption, label=label)
     from hierbench.leaderboard.board import Board
@@ -61,8 +61,10 @@ def leaderboard(
         raise UserError("--numbers both has the paper's metrics: other metrics are only for runs")
     published = Board.paper(dataset)
     try:
-        board = open_board(dataset, place, apart=False)
+        board = open_board(dataset, selection, with_unranked=False)
     except NoRunsError as error:
         note([str(error)])
-        return ledger_table(build_ledger(Board(dataset, place.protocol or "paper", published.distance, ()), published))
+        return ledger_table(
+            build_ledger(Board(dataset, selection.protocol or "paper", published.distance, ()), published)
+        )
     return ledger_table(build_ledger(board, published))

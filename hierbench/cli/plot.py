@@ -7,7 +7,7 @@ import typer
 
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import NumbersOption, dataset_option
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.figures.plots import PLOT_TITLES
 from hierbench.utils.errors import UserError, unknown_name
 
@@ -27,7 +27,7 @@ def plot(
         str, dataset_option("See: hierbench data list. similarity takes all; frame draws an example without it.")
     ] = "",
     *,
-    place: Place,
+    selection: RunSelection,
     numbers: NumbersOption = "runs",
     run: Annotated[str | None, "For confusion: the beginning of the run's id."] = None,
     method: Annotated[str | None, "For confusion: the method of the run."] = None,
@@ -41,22 +41,22 @@ def plot(
     from hierbench.figures.plots.figure_data import FigureRequest, draw
     from hierbench.utils.files import refuse_links
 
-    protocol = place.protocol
+    protocol = selection.protocol
     _check(kind, dataset, numbers, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
     if output is not None:
         style.check_output(output)
     # Options that are not the default are part of the name, so that figures do not replace each other.
     parts = [kind, dataset_name(dataset) or "example", "published" if numbers == "paper" else None, protocol]
-    parts += [place.request]
-    target = output or refuse_links(place.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
+    parts += [selection.request]
+    target = output or refuse_links(selection.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
     if kind in OF_RUNS:
         from hierbench.leaderboard.open_board import open_board
 
-        board = open_board(dataset, place, numbers=numbers, apart=False)
+        board = open_board(dataset, selection, numbers=numbers, with_unranked=False)
         which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}
-        request = FigureRequest(dataset, place.data_dir, board, **which)
+        request = FigureRequest(dataset, selection.data_dir, board, **which)
     else:
-        request = FigureRequest(dataset, place.data_dir, protocol=protocol or "paper")
+        request = FigureRequest(dataset, selection.data_dir, protocol=protocol or "paper")
     drawing = draw(kind, request)
     style.write_figure(drawing.figure, target)
     for remark in drawing.remarks:

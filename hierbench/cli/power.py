@@ -8,7 +8,7 @@ import typer
 
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import NumbersOption, dataset_option
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.leaderboard.table import Table
 from hierbench.utils.errors import UserError
 
@@ -32,7 +32,7 @@ def power(
     unpaired: Annotated[bool, "Plan for rows that share no seeds."] = False,
     numbers: NumbersOption = "runs",
     *,
-    place: Place,
+    selection: RunSelection,
 ) -> Table:
     """Print how many seeds separate two rows.
 
@@ -45,7 +45,7 @@ def power(
 
     _check(target, level, difference, deviation)
     if difference is not None and deviation is not None:
-        row_options = {"--dataset": dataset, "rows": rows, "--metric": metric, "--protocol": place.protocol}
+        row_options = {"--dataset": dataset, "rows": rows, "--metric": metric, "--protocol": selection.protocol}
         named = [name for name, value in row_options.items() if value] + ["--numbers paper"] * (numbers == "paper")
         if named:
             raise UserError(f"--difference and --deviation leave nothing to take from rows; leave out {named[0]}")
@@ -57,7 +57,7 @@ def power(
         raise UserError("--unpaired is for runs; the rows of the paper's tables are never paired")
     column = find_column(metric or DEFAULT)
     columns = [column] if further_names([column]) else PAPER_COLUMNS
-    board = open_board(dataset, place, columns, numbers, apart=False)
+    board = open_board(dataset, selection, columns, numbers, with_unranked=False)
     plans = []
     for row, reference, effect in effects_between(board, (rows[0], rows[1]), column, paired=not unpaired):
         if difference is not None:

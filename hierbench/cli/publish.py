@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
-from hierbench.cli.command import command, print_said
+from hierbench.cli.command import command, print_lines
 from hierbench.cli.shared_options import MetricsOption
-from hierbench.config.options import DatasetOption, Place
+from hierbench.config.options import DatasetOption, RunSelection
 
 
 @command("publish --dataset shapes --output boards")
 def publish(
     dataset: DatasetOption,
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of publications; replaced as a whole.")],
-    place: Place,
+    selection: RunSelection,
     metrics: MetricsOption = None,
     update: Annotated[bool, "Add these runs to an existing publication."] = False,
 ) -> None:
@@ -26,5 +26,5 @@ def publish(
     from hierbench.sharing.publication import publish as publish_table
 
     columns = None if metrics is None else requested_columns(metrics)
-    lines = publish_table(dataset, output, place, columns, update=update)
-    print_said(lines.notes, lines.lines)
+    lines = publish_table(dataset, output, selection, columns, update=update)
+    print_lines(lines.notes, lines.lines)

@@ -13,13 +13,13 @@ from hierbench.cli.shared_options import dataset_option
 from hierbench.config.options import (
     DataOption,
     DeviceOption,
-    Place,
     ProtocolOfRuns,
     RequestOption,
+    RunSelection,
     WeightsOption,
     parse_jobs,
 )
-from hierbench.leaderboard.table import Line, Shown, Table, Text
+from hierbench.leaderboard.table import CommandOutput, Line, Table, Text
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def reproduce(
         int | None,
         typer.Option("--jobs", parser=parse_jobs, metavar="N|auto", help="Parallel jobs; auto: as many as fit."),
     ] = None,
-) -> Shown | int:
+) -> CommandOutput | int:
     """Print the command behind a row; with --run, run it.
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
@@ -73,7 +73,7 @@ def reproduce(
     from hierbench.studies.retraining import repeat
 
     again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
-    rows = find_rows(Place(board, data_dir, protocol, request), row, dataset)
+    rows = find_rows(RunSelection(board, data_dir, protocol, request), row, dataset)
     if constraints:
         print(constraints_of(rows), end="")
         return 0
@@ -88,7 +88,7 @@ def reproduce(
     ]
     lines = [Line(list(map(Text, words))) for content in shown for words in _lines(content)]
     table = Table("Behind a row", ["Row", "What", "Value"], lines, above=commands, merged=1, content={"rows": shown})
-    return Shown(table, code=code)
+    return CommandOutput(table, code=code)
 
 
 def _content(recorded: "RecordedRow", kept: list[str], compared: dict[int, "Repetition"]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import MetricsOption, NumbersOption, dataset_option
 from hierbench.config.options import DataOption, DeviceOption, DevicesOption, Options, RunsOption, WeightsOption
-from hierbench.leaderboard.table import Shown, Table
+from hierbench.leaderboard.table import CommandOutput, Table
 from hierbench.utils.errors import UserError
 
 
@@ -19,7 +19,7 @@ def run(
     tuned: Annotated[bool, "Use the hyperparameters that hierbench tune found."] = False,
     tuned_file: Annotated[Path | None, "File with them, if not in the runs folder."] = None,
     metrics: MetricsOption = None,
-) -> Shown:
+) -> CommandOutput:
     """Train the missing runs, and print the leaderboard."""
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.comparison import compare
@@ -40,7 +40,7 @@ def ablate(
     dataset: Annotated[str, dataset_option("See: hierbench data list. --numbers paper takes all.")],
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; by default the recipe's.")] = None,
     numbers: NumbersOption = "runs",
-) -> Table | Shown:
+) -> Table | CommandOutput:
     """Train HAFrame's ablation study, and print its table."""
     from hierbench.leaderboard.ablation_table import ablation_from_paper, ablation_table
 

@@ -10,7 +10,7 @@ from hierbench.cli.command import command
 from hierbench.cli.shared_options import MetricsOption, dataset_option
 from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.config.tree_options import TreeOptions
-from hierbench.leaderboard.table import Shown
+from hierbench.leaderboard.table import CommandOutput
 
 
 @command("score predictions.npz --tree cifar100", table="markdown")
@@ -41,7 +41,7 @@ def score(
     scores: Annotated[
         Literal["probabilities", "logits"] | None, "What the scores are; by default what they look like."
     ] = None,
-) -> Shown:
+) -> CommandOutput:
     """Score predictions that were made elsewhere.
 
     The metrics have intervals, and are a row of the dataset's leaderboard.
@@ -57,4 +57,4 @@ def score(
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
     where = folder_options(runs, data_dir)
     place = f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}{where}"
-    return Shown(report_table(report), [place] if report.runs else [])
+    return CommandOutput(report_table(report), [place] if report.runs else [])

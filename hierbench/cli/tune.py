@@ -8,7 +8,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.config.completion import complete_methods
 from hierbench.config.options import Options
-from hierbench.leaderboard.table import Shown
+from hierbench.leaderboard.table import CommandOutput
 
 
 @command("tune --dataset shapes --types type-II --dry-run", table="terminal", seeds=None, plan_only=False)
@@ -26,7 +26,7 @@ def tune(
     ] = None,
     storage: Annotated[str | None, "Database of the trials; by default a SQLite file in the runs folder."] = None,
     output: Annotated[Path | None, "File for the result; by default tuned/DATASET.toml in the runs folder."] = None,
-) -> Shown:
+) -> CommandOutput:
     """Search hyperparameters on the validation set, for run --tuned."""
     from hierbench.studies.tuning.tuning_study import tune as search
 

@@ -7,7 +7,7 @@ import typer
 
 from hierbench.cli.command import command
 from hierbench.config.options import DataOption, DeviceOption, WeightsOption
-from hierbench.leaderboard.table import Shown
+from hierbench.leaderboard.table import CommandOutput
 from hierbench.utils.errors import UserError
 
 
@@ -23,7 +23,7 @@ def verify(
     device: DeviceOption = "auto",
     weights: WeightsOption = None,
     all_metrics: Annotated[bool, "Compute all kept metrics again, not only those that a table shows."] = False,
-) -> Shown:
+) -> CommandOutput:
     """Recompute runs from their predictions, and give each a verdict.
 
     Claimed runs are marked, and rejected ones listed with reasons.
@@ -36,4 +36,4 @@ def verify(
     from hierbench.sharing.verification.verification_table import verification_table
 
     reports = verify_folders(paths, data_dir, retrain, device, weights, all_metrics=all_metrics)
-    return Shown(verification_table(reports), code=1 if any(report.num_rejected for report in reports) else 0)
+    return CommandOutput(verification_table(reports), code=1 if any(report.num_rejected for report in reports) else 0)

@@ -60,7 +60,7 @@ def folder_options(runs: Path | None = None, data_dir: Path | None = None) -> st
 
 
 @dataclass(frozen=True)
-class Place:
+class RunSelection:
     """Where finished runs and their data are, and which runs are meant."""
 
     runs: RunsOption = Path("runs")

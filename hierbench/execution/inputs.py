@@ -23,7 +23,7 @@ class Inputs:
     """The data and the weights of a recipe.
 
     After a dry run that misses any, `missing` names it, and how to get it; `needed` says what a run gets by itself, as
-    far as it does. `closed` says why the runs folder cannot be
+    far as it does. `unwritable` says why the runs folder cannot be
     written: a comparison whose runs are all there can still be shown.
     """
 
@@ -32,7 +32,7 @@ class Inputs:
     digest: str | None = None
     missing: str = ""
     needed: str = ""
-    closed: str = ""
+    unwritable: str = ""
 
 
 def obtain(recipe: Recipe, options: Options) -> Inputs:
@@ -45,17 +45,17 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     folder = options.data_dir / "weights"
     weights = options.weights
     prepared: Prepared | None
-    closed = ""
+    unwritable = ""
     check_source(recipe, options.source)
     if not options.dry_run:
         if options.mlflow is None:
             default_uri(options.runs)  # raises where it cannot be written down
         try:
-            Store(options.runs).writable()
+            Store(options.runs).check_writable()
         except UserError as error:
             if data.find(recipe.data.variant, options.data_dir) is None:
                 raise
-            closed = str(error)
+            unwritable = str(error)
         quality = recipe.data.jpeg_quality
         source = options.source
         if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:
@@ -103,7 +103,7 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
             f"the last images by it; prepare the official archive, hierbench data prepare {recipe.dataset} --force"
         )
     digest = None if weights is None else file_digest(weights, follow=True)
-    return Inputs(prepared, weights, digest, closed=closed)
+    return Inputs(prepared, weights, digest, unwritable=unwritable)
 
 
 def _check_inputs(recipe: Recipe, prepared: Prepared) -> None:

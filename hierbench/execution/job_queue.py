@@ -21,7 +21,7 @@ class Queue:
     on_progress: OnProgress
     on_end: OnEnd
     note: Note
-    is_over: Callable[[Job], bool]
+    should_stop: Callable[[Job], bool]
 
     def __post_init__(self) -> None:
         self.peers = Peers(self.store)
@@ -41,7 +41,7 @@ class Queue:
             return
         if outcome.state == "failed":
             self.failed[job.id] = outcome.error
-            self.store.writable()
+            self.store.check_writable()
         self.on_end(job, outcome)
         for other in self.jobs:  # cached, but computed from other predictions than those now on disk
             if job.id in other.spec.bases and other.id not in self._started and not is_finished(other.spec, self.store):
@@ -53,7 +53,7 @@ class Queue:
 
         def report(done: float, total: int) -> None:
             self.on_progress(job, done, total)
-            if self.is_over(job):
+            if self.should_stop(job):
                 raise StoppedError
 
         return report
@@ -69,7 +69,7 @@ class Queue:
             if failed:
                 self.waiting.remove(job)
                 self.end(job, Outcome("failed", f"its base failed: {self.failed[failed[0]]}"))
-            elif self.is_over(job):
+            elif self.should_stop(job):
                 self.waiting.remove(job)
             elif not unfinished.isdisjoint(job.spec.bases) or self.peers.has(job):
                 continue

@@ -70,7 +70,7 @@ def requested_seeds(options: Options, recipe: Recipe) -> int:
 
 
 def resolve(
-    options: Options, recipe: Recipe, methods: Sequence[LoadedMethod], *, may_be_closed: bool = False
+    options: Options, recipe: Recipe, methods: Sequence[LoadedMethod], *, may_be_unwritable: bool = False
 ) -> ResolvedRequest:
     """Check a request, choose device and precision, and obtain data and weights; a dry run may lack them.
 
@@ -78,7 +78,7 @@ def resolve(
         options: of the command.
         recipe: see `requested_recipe`.
         methods: that take part.
-        may_be_closed: whether a runs folder that cannot be written is no error, as it may hold all runs.
+        may_be_unwritable: whether a runs folder that cannot be written is no error, as it may hold all runs.
 
     Raises:
         UserError: the options do not fit, or something is not available.
@@ -97,6 +97,6 @@ def resolve(
     resolved = resolve_model(recipe.model_copy(update={"train": train}))
     options = replace(options, device=device)
     inputs = obtain(resolved, options)
-    if inputs.closed and not may_be_closed:
-        raise UserError(inputs.closed)
+    if inputs.unwritable and not may_be_unwritable:
+        raise UserError(inputs.unwritable)
     return ResolvedRequest(options, with_sizes(resolved, inputs.prepared), types, num_seeds, inputs)

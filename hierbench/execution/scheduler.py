@@ -51,18 +51,18 @@ def run_jobs(
     on_progress: OnProgress,
     on_end: OnEnd,
     note: Note = say,
-    is_over: Callable[[Job], bool] = lambda job: False,
+    should_stop: Callable[[Job], bool] = lambda job: False,
 ) -> dict[str, str]:
     """Run every job that is not done; return {id: error} of those that failed or could not start.
 
-    A job that `is_over` is not started, or is stopped, without a call of `on_end`, and can be resumed.
+    A job that `should_stop` is not started, or is stopped, without a call of `on_end`, and can be resumed.
 
     Raises:
         KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.
         UserError: the runs folder can no longer be written.
     """
     create_runs(jobs, setting.store, note)
-    queue = Queue(jobs, setting.store, on_progress, on_end, note, is_over)
+    queue = Queue(jobs, setting.store, on_progress, on_end, note, should_stop)
     if setting.executor == "ray":
         from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency
 

@@ -108,7 +108,7 @@ class Worker:
         """
         job = self.job
         assert job is not None
-        if queue.is_over(job):
+        if queue.should_stop(job):
             self.stop()
             return False
         try:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column, requested_columns
@@ -43,7 +43,7 @@ def board(
     if protocol is not None:
         check_known("protocol", protocol, PROTOCOLS)
     columns = parse_columns(metrics)
-    return open_board(str(dataset), Place(Path(runs), Path(data_dir), protocol, request), columns, source)
+    return open_board(str(dataset), RunSelection(Path(runs), Path(data_dir), protocol, request), columns, source)
 
 
 def parse_columns(metrics: str | Sequence[str] | None) -> tuple[Column, ...]:

@@ -86,7 +86,7 @@ def _class_reference(cls: AnyMethod, runs: Path) -> str:
         path = Path(file).resolve()
     else:
         text = _class_source(cls)
-        Store(runs).writable()
+        Store(runs).check_writable()
         path = refuse_links(runs.resolve(), ".methods", sha256(text.encode()).hexdigest()[:16]) / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)

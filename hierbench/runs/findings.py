@@ -28,7 +28,7 @@ TARGETS_ALONE = "targets come from the folder and were compared with nothing"
 
 
 @dataclass
-class Finding:
+class ConsistencyCheck:
     """A finding on one row or table; those on a run are in its record.
 
     Attributes:
@@ -80,8 +80,8 @@ class FolderReport:
 
     folder: Path
     runs: Sequence[Record] = ()
-    rows: list[Finding] = field(default_factory=list)
-    tables: list[Finding] = field(default_factory=list)
+    rows: list[ConsistencyCheck] = field(default_factory=list)
+    tables: list[ConsistencyCheck] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # about the whole folder
 
     @property

@@ -271,14 +271,14 @@ class Records:
     Attributes:
         root: the folder.
         by_id: the runs, {id: record}.
-        apart: ids of runs in rejected rows.
+        rejected_row_ids: ids of runs in rejected rows.
         requests: of the folder, oldest first.
         notes: a line on each request that is ignored.
     """
 
     root: Path
     by_id: Mapping[str, Record] = field(default_factory=dict)
-    apart: frozenset[str] = frozenset()
+    rejected_row_ids: frozenset[str] = frozenset()
     requests: tuple[Request, ...] = ()
     notes: tuple[str, ...] = ()
 

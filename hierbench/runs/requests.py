@@ -163,7 +163,7 @@ def extend_request(
     if _merge_lines([request, learned]) == request:
         return request
     with _lock_file(root):
-        current = {request_by_id.id: request_by_id for request_by_id in read_requests(root)}.get(request.id, request)
+        current = {recorded.id: recorded for recorded in read_requests(root)}.get(request.id, request)
         extended = _merge_lines([current, learned])
         old_ids = set(current.ids)
         if extended != current:

@@ -132,7 +132,7 @@ class Store:
         for folder in (self.root, *(self.run(job_id).folder for job_id in ids)):
             remove_abandoned(folder)
 
-    def writable(self) -> None:
+    def check_writable(self) -> None:
         """Raise a UserError unless the folder can be written."""
         probe = temporary_beside(self.root / "probe")
         try:

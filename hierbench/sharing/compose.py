@@ -4,19 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.config.sections import Protocol
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.findings import Finding, FolderReport
+from hierbench.runs.findings import ConsistencyCheck, FolderReport
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing import pictures
 from hierbench.sharing.bundle import Bundle, published_ids
-from hierbench.sharing.place import SUFFIXES, VERDICT
+from hierbench.sharing.publication_folder import SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
 from hierbench.sharing.table_page import table_page
 from hierbench.sharing.verification.checked_board import checked_board
@@ -31,7 +31,7 @@ MAX_REASON_LENGTH = 300  # characters of a record's text
 
 
 @dataclass(frozen=True)
-class Part:
+class RunGroup:
     """Runs of one folder that a publication is made of."""
 
     records: Records
@@ -56,7 +56,7 @@ class Publication:
 def compose(
     folder: Path,
     dataset: str,
-    parts: Sequence[Part],
+    parts: Sequence[RunGroup],
     data_dir: Path,
     protocol: Protocol | None = None,
     columns: Sequence[Column] = PAPER_COLUMNS,
@@ -82,7 +82,7 @@ def compose(
     for part in parts:
         bundle.add(part.records, part.ids, further_names(columns))
     bundle.keep(published_ids(Board.of(dataset, read_records(bundle.folder), protocol=protocol)))
-    opened = checked_board(dataset, Place(bundle.folder, data_dir, protocol), columns)
+    opened = checked_board(dataset, RunSelection(bundle.folder, data_dir, protocol), columns)
     board = opened.board
     report = opened.report
     table = opened.board.table
@@ -94,7 +94,7 @@ def compose(
     for kind, suffix in SUFFIXES.items():  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
         write_text(folder / f"{name}{suffix}", text)
-    report.tables = [Finding(name)]  # it was rendered from these records
+    report.tables = [ConsistencyCheck(name)]  # it was rendered from these records
     write_text(folder / f"{name}{VERDICT}", render(verification_table([report]), "json"))
     return Publication(board, report, notes)
 

@@ -7,7 +7,7 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, draw
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Records
-from hierbench.sharing.place import PUBLISHED_PICTURES
+from hierbench.sharing.publication_folder import PUBLISHED_PICTURES
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 

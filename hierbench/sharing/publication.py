@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board, mentions_other_runs
 from hierbench.leaderboard.board_data import SCORED
@@ -14,8 +14,8 @@ from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing.bundle import published_ids
-from hierbench.sharing.compose import Part, Publication, columns_of_published, compose, refuse_rejected
-from hierbench.sharing.place import checked_place, existing_names, replaced
+from hierbench.sharing.compose import Publication, RunGroup, columns_of_published, compose, refuse_rejected
+from hierbench.sharing.publication_folder import checked_place, existing_names, replaced
 from hierbench.sharing.verification.checked_board import checked_board
 from hierbench.sharing.verification.published_tables import parse_protocol
 from hierbench.utils.errors import UserError
@@ -32,14 +32,19 @@ class PublishResult:
 
 
 def publish(
-    dataset: str, folder: Path, place: Place, columns: Sequence[Column] | None = None, *, update: bool = False
+    dataset: str,
+    folder: Path,
+    selection: RunSelection,
+    columns: Sequence[Column] | None = None,
+    *,
+    update: bool = False,
 ) -> PublishResult:
     """Publish a table, or replace a published one by the table of its runs and these.
 
     Args:
         dataset: its name or the file of a user's dataset.
         folder: of publications.
-        place: a runs folder, or published records; prepared data; and which runs are meant.
+        selection: a runs folder, or published records; prepared data; and which runs are meant.
         columns: of the table; None takes the paper's, or those of the table to replace.
         update: whether a table is there already.
 
@@ -49,16 +54,16 @@ def publish(
     """
     folder = checked_place(folder)
     name = dataset_name(dataset)
-    runs = place.runs
-    data_dir = place.data_dir
+    runs = selection.runs
+    data_dir = selection.data_dir
     if runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
     published_columns = columns_of_published(folder, name) if _check_existing(folder, name, update) else PAPER_COLUMNS
     chosen = published_columns if columns is None else columns
-    opened = checked_board(dataset, place, chosen)
+    opened = checked_board(dataset, selection, chosen)
     _refuse_damaged(opened.board)
     board = opened.board
-    part = Part(opened.board.records, published_ids(opened.board))
+    part = RunGroup(opened.board.records, published_ids(opened.board))
     notes = [
         *refuse_rejected(board, opened.report),
         *board.records.notes,
@@ -69,7 +74,7 @@ def publish(
         earlier = read_records(folder / name) if updates else Records(folder / name)
         _refuse_other_settings(earlier, board, folder / name)
         kept = _kept_ids(earlier, part)
-        parts = [Part(earlier, kept), part] if kept else [part]
+        parts = [RunGroup(earlier, kept), part] if kept else [part]
         made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen)
         gone = sorted({*existing_names(folder, name)} - {*existing_names(staging, name)})
         lines = [_describe_update(earlier, made.board, gone)] if updates else []
@@ -143,7 +148,7 @@ def _check_existing(folder: Path, name: str, update: bool) -> bool:
     return records.is_dir()
 
 
-def _kept_ids(earlier: Records, new: Part) -> list[str]:
+def _kept_ids(earlier: Records, new: RunGroup) -> list[str]:
     """Return the ids of earlier records that stay: all but scored predictions that were replaced under their name."""
     named = {record.scored.name for run_id in new.ids if (record := new.records[run_id]).scored is not None}
     return [record.id for record in earlier if record.scored is None or record.scored.name not in named]

@@ -18,14 +18,14 @@ from hierbench.leaderboard.ablation_table import FRAME_ALONE, VARIANTS, ablation
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import requested_records
-from hierbench.leaderboard.table import Shown
+from hierbench.leaderboard.table import CommandOutput
 from hierbench.runs.job import Job
 from hierbench.studies.comparison import AGAIN
 from hierbench.studies.study import StudyReport, carry_out
 from hierbench.utils.errors import UserError
 
 
-def ablate(options: Options) -> Shown:
+def ablate(options: Options) -> CommandOutput:
     """Run the missing jobs and return the table; the exit code is 0, or 1 where a job failed."""
     recipe = requested_recipe(options)
     methods = _methods(recipe)

@@ -63,7 +63,7 @@ def compare(
     with redirect_stdout(sys.stderr):
         methods, num_broken = find_methods(requested_methods(options))
     tuned_rows = tuned_params(options, recipe, methods, file) if tuned else None
-    request = resolve(options, recipe, methods, may_be_closed=True)
+    request = resolve(options, recipe, methods, may_be_unwritable=True)
     if request.prepared is not None:
         check_columns(columns, request.prepared.hierarchy(request.recipe.distance))
     plan = plan_comparison(request, methods, tuned_rows)
@@ -97,8 +97,8 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
         params = {key: entry.params for key, entry in (tuned or {}).items()}
         jobs = make_jobs(recipe, request.prepared, methods, request.types, request.num_seeds, inputs.digest, params)
         planned = plan_jobs(jobs, states(jobs, request.store))
-    if inputs.closed and (options.plan_only or any(line.state != "cached" for line in planned)):
-        raise UserError(inputs.closed)
+    if inputs.unwritable and (options.plan_only or any(line.state != "cached" for line in planned)):
+        raise UserError(inputs.unwritable)
     params_by_row = {f"{method}:{kind}": entry.params for (method, kind), entry in (tuned or {}).items()}
     # Methods by name: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in requested_methods(options)]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from hierbench.api.registry import InstalledMethods
-from hierbench.config.options import Options, Place, is_path
+from hierbench.config.options import Options, RunSelection, is_path
 from hierbench.config.overrides import flatten, format_override, methods_set
 from hierbench.config.recipe import chosen_types, load_recipe
 from hierbench.config.spec import Spec
@@ -54,9 +54,9 @@ class RecordedRow:
     notes: list[str]
 
 
-def find_rows(place: Place, name: str, dataset: str | None) -> list[RecordedRow]:
+def find_rows(selection: RunSelection, name: str, dataset: str | None) -> list[RecordedRow]:
     """Return the rows that METHOD[:TYPE][:METRIC] names, see `hierbench.leaderboard.selection.open_rows`."""
-    dataset, records, rows, metric = open_rows(place, name, dataset)
+    dataset, records, rows, metric = open_rows(selection, name, dataset)
     return [_recorded_row(row, records, dataset, metric) for row in rows]
 
 
@@ -71,7 +71,7 @@ def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) 
     method_files = dict[str, Path]()
     installed = InstalledMethods()
     for run_id, spec in specs.items():
-        if installed.that_ran(spec) is None:
+        if installed.matching(spec) is None:
             source = kept_source(records[run_id])
             if source:
                 method_files.setdefault(spec.method.name, source[0])

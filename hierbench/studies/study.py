@@ -11,7 +11,7 @@ from hierbench.execution.execution import Batch, Execution
 from hierbench.execution.plan import Plan
 from hierbench.execution.scheduler import create_runs
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.table import Shown, Table
+from hierbench.leaderboard.table import CommandOutput, Table
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import Request, record_request, request_options
 from hierbench.studies.dry_run import announce, commands_table, dry_run_table
@@ -48,7 +48,7 @@ class StudyReport:
 class StudyResult:
     """How a command ends, and its leaderboard, if it has one."""
 
-    shown: Shown
+    shown: CommandOutput
     board: Board | None = None
 
 
@@ -60,16 +60,16 @@ def carry_out(plan: Plan, make_report: Callable[[Plan], StudyReport]) -> StudyRe
     options = plan.request.options
     store = plan.request.store
     if options.dry_run:
-        return StudyResult(Shown(dry_run_table(plan)))
+        return StudyResult(CommandOutput(dry_run_table(plan)))
     announce(plan)
-    if plan.request.inputs.closed:
-        say(f"warning: {plan.request.inputs.closed}; the table is not written there")
+    if plan.request.inputs.unwritable:
+        say(f"warning: {plan.request.inputs.unwritable}; the table is not written there")
         report = make_report(plan)
-        return StudyResult(Shown(report.table, report.lines), report.board)
+        return StudyResult(CommandOutput(report.table, report.lines), report.board)
     record(plan)
     if options.plan_only:
         create_runs(plan.jobs, store, say)
-        return StudyResult(Shown(commands_table(plan)))
+        return StudyResult(CommandOutput(commands_table(plan)))
     if plan.setting.snapshots:
         restart(plan.jobs, store, plan.setting.snapshots)
     with redirect_stdout(sys.stderr), Execution(plan) as execution:  # a method may print
@@ -78,7 +78,7 @@ def carry_out(plan: Plan, make_report: Callable[[Plan], StudyReport]) -> StudyRe
         report = make_report(plan)
         write(report, execution.mirror)
     failures = execution.describe_failures()
-    return StudyResult(Shown(report.table, [*report.lines, *failures], 1 if failures else 0), report.board)
+    return StudyResult(CommandOutput(report.table, [*report.lines, *failures], 1 if failures else 0), report.board)
 
 
 def record(plan: Plan) -> Request:

@@ -5,13 +5,12 @@ from typing import Any, Literal
 
 from hierbench.leaderboard.board_data import PUBLISHED, BoardData
 from hierbench.leaderboard.columns import COSTS, PAPER_BY_NAME, PAPER_COLUMNS, Column
-from hierbench.leaderboard.statistics import Cell as Value
-from hierbench.leaderboard.statistics import CitedRow, Row
+from hierbench.leaderboard.statistics import CitedRow, Row, RowKey, Summary
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
 from hierbench.utils.text import listed, one_line
 
 Versus = Literal["", "better", "worse"]
-Arrows = dict[tuple[int, str], Versus]  # of (`id` of a row, metric)
+Arrows = dict[tuple[RowKey, str], Versus]  # of (key of a row, metric)
 HEADINGS = {column.name: column.heading for column in PAPER_COLUMNS}
 PRINTED_DIGITS = 4  # of the half-widths in the paper's tables
 STAR = "competitive: mistake severity at most 0.05 above the smallest"
@@ -35,7 +34,7 @@ def board_table(board: BoardData) -> Table:
     arrows = make_arrows(board)
     lines = []
     for row in board.rows:
-        versus = [arrows.get((id(row), column.name), "") for column in columns]
+        versus = [arrows.get((row.key, column.name), "") for column in columns]
         cells: list[Cell] = [
             Text(row.type),
             Text(row.title, small=lacking(row), star=row.competitive),
@@ -109,7 +108,7 @@ def make_notes(board: BoardData) -> list[str]:
 
 def make_cell(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:
     """Return a row's cell in a column; `printed` for the paper's cells, with half-widths of four digits."""
-    cell = row.metrics.get(column.name, Value(None, None))
+    cell = row.metrics.get(column.name, Summary(None, None))
     return Interval(
         cell.mean,
         cell.ci95,
@@ -245,11 +244,11 @@ def metric_columns(row: Row | CitedRow, metrics: Sequence[str], arrows: Arrows |
     """Return a row's CSV columns: of each metric its mean, its half-width, whether it is best, or leads, and arrow."""
     columns: dict[str, Any] = {}
     for metric in metrics:
-        cell = row.metrics.get(metric, Value(None, None))
+        cell = row.metrics.get(metric, Summary(None, None))
         columns |= {metric: cell.mean, f"{metric} ci95": cell.ci95, f"{metric} best": int(cell.best)}
         columns[f"{metric} leads"] = int(cell.leads)
         if arrows is not None:
-            columns[f"{metric} versus ce"] = arrows.get((id(row), metric), "")
+            columns[f"{metric} versus ce"] = arrows.get((row.key, metric), "")
     return columns
 
 

@@ -20,7 +20,7 @@ from hierbench.figures.plots import (
 )
 from hierbench.figures.plots.figure_data import FigureRequest
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
@@ -50,8 +50,8 @@ def small():
 
 
 def row(title="a", kind="type-I", method=None, severity=2.0, top1=50.0, n=3):
-    cells = {metric: Cell(1.0, 0.1) for metric in PAPER_METRICS}
-    cells |= {"mistake_severity": Cell(severity, 0.02), "top1": Cell(top1, 1.0)}
+    cells = {metric: Summary(1.0, 0.1) for metric in PAPER_METRICS}
+    cells |= {"mistake_severity": Summary(severity, 0.02), "top1": Summary(top1, 1.0)}
     return Row(kind, method or title, title, n, 3, cells, ["id"] * 3)
 
 
@@ -132,7 +132,7 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
 
 
 def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
-    failed = replace(row("failed", n=0), metrics=dict.fromkeys(PAPER_METRICS, Cell(None, None)))
+    failed = replace(row("failed", n=0), metrics=dict.fromkeys(PAPER_METRICS, Summary(None, None)))
     rows = [row("good"), replace(row("lucky", severity=0.5), lacking=[2]), row("perfect", severity=None), failed]
     drawing = tradeoff_plot.draw(FigureRequest("shapes", board=Board("shapes", "paper", "height", rows)))
     axes = drawing.figure.axes[0]

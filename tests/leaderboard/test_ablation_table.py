@@ -7,7 +7,7 @@ from hierbench.leaderboard.ablation_table import ablation_from_paper, ablation_t
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.paper_tables import paper_datasets
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.utils.errors import UserError
 
 
@@ -59,12 +59,12 @@ def test_best_is_settled_by_the_interval_and_needs_a_number():
     """And all runs that were planned."""
     means = [(2.0, 0.2), (2.0, 0.1), (None, None), (2.3, 0.1)]
     rows = [
-        Row("", "", "", 5, 5, dict.fromkeys(PAPER_METRICS[:2], Cell(mean, ci95, best=True))) for mean, ci95 in means
+        Row("", "", "", 5, 5, dict.fromkeys(PAPER_METRICS[:2], Summary(mean, ci95, best=True))) for mean, ci95 in means
     ]
     marked = with_best_means(Board("d", "paper", "height", rows)).rows
     assert [row.metrics["mistake_severity"].best for row in marked] == [False, True, False, False]
     assert [row.metrics["top1"].best for row in marked] == [False, False, False, True]
-    short = replace(rows[3], n=4, lacking=(4,), metrics=dict.fromkeys(PAPER_METRICS[:2], Cell(9.0, 0.1)))
+    short = replace(rows[3], n=4, lacking=(4,), metrics=dict.fromkeys(PAPER_METRICS[:2], Summary(9.0, 0.1)))
     lacking = with_best_means(Board("d", "paper", "height", [*rows[:3], short]))
     assert [row.metrics["top1"].best for row in lacking.rows] == [False, True, False, False]
     assert "(4 of 5 runs)" in render(ablation_table([("D", lacking)]))

@@ -38,7 +38,7 @@ def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
     assert len(board.tests) == len(gaps) == 16 * 5
     for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
         better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
-        assert arrows.get((id(row), name), "") == (better if p < 0.05 else ""), (row.method, name)
+        assert arrows.get((row.key, name), "") == (better if p < 0.05 else ""), (row.method, name)
     assert set(arrows.values()) == {"better", "worse"}
     without = replace(board, rows=tuple(rows))
     assert without.tests == replace(board, seeds=(0,)).tests == {}
@@ -56,7 +56,7 @@ def test_further_seeds_and_rows_that_are_not_ranked_change_no_arrow():
 
     def named(board):
         arrows = make_arrows(board)
-        return {(row.method, row.type, n): arrows.get((id(row), n), "") for row in board.rows for n in PAPER_METRICS}
+        return {(row.method, row.type, n): arrows.get((row.key, n), "") for row in board.rows for n in PAPER_METRICS}
 
     assert named(fewer) == named(cut)
     lacks = replace(board, rows=tuple(replace(row, lacking=(4,)) for row in board.rows if row.method != "ce"))
@@ -70,7 +70,7 @@ def test_the_page_of_differences_has_the_tests_of_the_arrows():
     rows = tuple(replace(row, lacking=(4,)) if row is lacking else row for row in board.rows)
     board = replace(board, rows=rows, seeds=(0, 1, 2))
     arrows, pairs = make_arrows(board), compare_rows(board, "ce")
-    bold = {(id(p.row), name) for p in pairs for name, gap in p.differences.items() if gap.significant}
+    bold = {(p.row.key, name) for p in pairs for name, gap in p.differences.items() if gap.significant}
     assert bold == arrows.keys() and len(board.tests) == 15 * 5
     text = render(differences_table(board, pairs), "markdown")
     assert "Holm's correction over all 75 differences; those of rows that are not ranked are not tested" in text

@@ -17,7 +17,7 @@ from hierbench.leaderboard import ablation_table, ledger
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.formats.latex import latex_escaped
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.runs.record_reader import read_records
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
@@ -51,7 +51,7 @@ TEXT = st.text(max_size=40) | st.sampled_from(HARM) | st.text("\\|`*_~<>&[](){}$
 
 def board_of(titles, remark=""):
     def row(number, title):
-        cells = {metric: Cell(number / 7, 0.1, [number / 7]) for metric in PAPER_METRICS}
+        cells = {metric: Summary(number / 7, 0.1, [number / 7]) for metric in PAPER_METRICS}
         return Row("type-I", f"m{number} {title}", title, 3, 3, cells, ["id"], number == 0)
 
     return Board("data", "paper", "height", [row(number, title) for number, title in enumerate(titles)], remark)

@@ -10,13 +10,13 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.ledger import KnownDifference, build_ledger, known_differences, ledger_table
 from hierbench.leaderboard.paper_tables import paper_datasets
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 
 
 def row(kind, method, mean=2.0, ci95=0.1, n=5, title=None, metrics=PAPER_METRICS):
-    return Row(kind, method, title or method, n, 5, {metric: Cell(mean, ci95) for metric in metrics})
+    return Row(kind, method, title or method, n, 5, {metric: Summary(mean, ci95) for metric in metrics})
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def line(ledger, kind, title, metric="top1"):
 
 def test_gap_and_overlap_by_hand(ledger):
     entry = line(ledger, "type-I", "ce")
-    assert entry.published == Cell(77.65, 0.2635)
+    assert entry.published == Summary(77.65, 0.2635)
     assert entry.gap == pytest.approx(-0.65) and entry.overlap  # 0.2635 + 0.3866 = 0.6501
-    less, touching = (replace(entry, ours=Cell(77.0, width)) for width in (0.3864, 0.3865))
+    less, touching = (replace(entry, ours=Summary(77.0, width)) for width in (0.3864, 0.3865))
     assert less.overlap is False
     assert 0.2635 + 0.3865 < abs(77.0 - 77.65) and touching.overlap  # 0.65, which is a little less in binary
     full = line(ledger, "type-II", "HAFrame (alpha=0.4, gamma=2.0)")

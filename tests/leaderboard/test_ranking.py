@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS
 from hierbench.leaderboard.formats import render
@@ -155,7 +155,7 @@ def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_t
     for path in copied(tmp_path, lambda spec: of_type_two(spec, kept)).glob("*/spec.json"):
         if json.loads(path.read_text())["method"]["name"] == "soft_labels":
             path.with_name("predictions-compact.npz").unlink()
-    opened = checked_board("tiny-imagenet-frozen", Place(tmp_path, tmp_path / "no-data"))
+    opened = checked_board("tiny-imagenet-frozen", RunSelection(tmp_path, tmp_path / "no-data"))
     board, report = opened.board, opened.report
     rows = {row.method: row for row in board.rows}
     assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-II"]

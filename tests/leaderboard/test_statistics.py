@@ -5,7 +5,7 @@ import pytest
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.paper_tables import paper_datasets
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, highlighted, summarise
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, highlighted, summarise
 
 CAPTIONS = {
     "FGVC-Aircraft": "fgvc",
@@ -22,7 +22,7 @@ def test_intervals_by_hand():
         cell = summarise(values, ddof=ddof)
         assert cell.mean == 3.0 and cell.ci95 == pytest.approx(quantile * deviation / math.sqrt(5), rel=1e-12)
     for ddof in (0, 1):
-        assert summarise([2.5], ddof=ddof) == Cell(2.5, None, (2.5,))
+        assert summarise([2.5], ddof=ddof) == Summary(2.5, None, (2.5,))
 
 
 def test_runs_without_mistakes_have_no_severity():
@@ -31,8 +31,8 @@ def test_runs_without_mistakes_have_no_severity():
 
 
 def row(severity, top1=50.0, ci95=0.1, name="m"):
-    metrics = {metric: Cell(1.0, ci95) for metric in PAPER_METRICS}
-    metrics |= {"mistake_severity": Cell(severity, ci95), "top1": Cell(top1, ci95)}
+    metrics = {metric: Summary(1.0, ci95) for metric in PAPER_METRICS}
+    metrics |= {"mistake_severity": Summary(severity, ci95), "top1": Summary(top1, ci95)}
     return Row("type-I", name, name, 5, 5, metrics)
 
 

@@ -20,7 +20,7 @@ from hierbench.leaderboard.formats import TABLE_FORMATS, html, render, terminal
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.ledger import build_ledger, ledger_table
 from hierbench.leaderboard.power_analysis import effects_between, plan
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.leaderboard.table import CHECK, COMPARISON_ARROWS, CROSS, Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, board_table
 from hierbench.leaderboard.tables.differences_table import differences_table
@@ -85,10 +85,10 @@ def tables(board, store):
     """Every table, by its name in TABLES."""
     effects = effects_between(board, ("soft_labels", "ce"), find_column("top1"))
     rows = [
-        Row("type-I", "ce", FORMULA, 5, 5, dict.fromkeys(PAPER_METRICS, Cell(2.0, 0.1))),
-        Row("type-II", "ce", HOSTILE, 3, 5, dict.fromkeys(PAPER_METRICS, Cell(1.0, 0.1)), lacking=(3, 4)),
-        Row("type-II", "haframe", "-x", 5, 5, dict.fromkeys(PAPER_METRICS, Cell(None, None))),
-        Row("type-II", "haframe", "b", 5, 5, dict.fromkeys(PAPER_METRICS, Cell(1.5, 0.1))),
+        Row("type-I", "ce", FORMULA, 5, 5, dict.fromkeys(PAPER_METRICS, Summary(2.0, 0.1))),
+        Row("type-II", "ce", HOSTILE, 3, 5, dict.fromkeys(PAPER_METRICS, Summary(1.0, 0.1)), lacking=(3, 4)),
+        Row("type-II", "haframe", "-x", 5, 5, dict.fromkeys(PAPER_METRICS, Summary(None, None))),
+        Row("type-II", "haframe", "b", 5, 5, dict.fromkeys(PAPER_METRICS, Summary(1.5, 0.1))),
     ]
     result = Result(HOSTILE, 10, dict.fromkeys(PAPER_METRICS, 0.5), dict.fromkeys(PAPER_METRICS, (0.25, 0.75)), [])
     return {
@@ -275,7 +275,7 @@ def test_json_of_a_board_keeps_the_contract(board):
 
 def test_a_row_without_runs_adds_no_column(board):
     """A job that failed has an empty cell of every metric, also of those that a small tree does not have."""
-    empty = replace(board.rows[0], n=0, metrics=dict.fromkeys(PAPER_METRICS, Cell(None, None)))
+    empty = replace(board.rows[0], n=0, metrics=dict.fromkeys(PAPER_METRICS, Summary(None, None)))
     cells = {name: cell for name, cell in board.rows[1].metrics.items() if name != "hierdist@20"}
     mixed = board_table(replace(board, rows=(empty, replace(board.rows[1], metrics=cells))))
     alone = board_table(replace(board, rows=(empty,)))  # where nothing is finished, all columns are there
@@ -291,7 +291,7 @@ def test_a_row_without_runs_adds_no_column(board):
 
 def test_half_widths_have_the_digits_of_the_mean_but_for_the_papers_own(board):
     share = Column("share", "Share")
-    rows = [replace(row, metrics={**row.metrics, "share": Cell(0.5, 0.06789)}) for row in board.rows]
+    rows = [replace(row, metrics={**row.metrics, "share": Summary(0.5, 0.06789)}) for row in board.rows]
     further = board_table(replace(board, rows=tuple(rows), columns=(find_column("top1"), share)))
     printed = board_table(Board.paper("fgvc"))
     for form, sign in (("markdown", "+/- "), ("terminal", "+/- "), ("latex", r"$\pm$ "), ("html", "±&#8239;")):

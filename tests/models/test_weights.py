@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from hierbench.config.sections import Model
 from hierbench.models import build_backbone
-from hierbench.models.weights import KNOWN, download_weights, find_weights, load_weights, weights_title
+from hierbench.models.weights import KNOWN_WEIGHTS, download_weights, find_weights, load_weights, weights_title
 from hierbench.utils.errors import UserError
 
 
@@ -88,7 +88,7 @@ def test_nothing_is_missing_or_left_over(tmp_path, drawn, states, name, change, 
 
 def test_the_other_file_is_not_taken(tmp_path, drawn, states):
     for name, other in (("pass", "imagenet1k-v1"), ("imagenet1k-v1", "pass")):
-        with pytest.raises(UserError, match=f"not {KNOWN[name].title}"):
+        with pytest.raises(UserError, match=f"not {KNOWN_WEIGHTS[name].title}"):
             load_weights(drawn, resnet50_from(name), saved(tmp_path / "w.pth", states[other]))
 
 

@@ -11,7 +11,7 @@ import torch
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, requested_columns
 from hierbench.leaderboard.extra_columns import measure, with_columns
-from hierbench.leaderboard.statistics import PAPER_METRICS, Cell, Row, highlighted, with_best
+from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, highlighted, with_best
 from hierbench.metrics import compute_metrics
 from hierbench.metrics import metric_table as metric_registry
 from hierbench.metrics.calibration import as_probabilities, score_kind
@@ -206,7 +206,7 @@ def test_the_tree_is_that_of_the_runs(work, tmp_path):
 
 def test_the_best_of_a_column_is_of_the_competitive_rows_at_its_digits():
     rows = [
-        Row("type-I", "m", "m", 1, 1, dict.fromkeys(PAPER_METRICS, Cell(severity, 0.1)) | {"ece": Cell(ece, 0.1)})
+        Row("type-I", "m", "m", 1, 1, dict.fromkeys(PAPER_METRICS, Summary(severity, 0.1)) | {"ece": Summary(ece, 0.1)})
         for severity, ece in ((2.0, 0.101), (2.04, 0.099), (9.0, 0.01))
     ]
     shown = [row for row in highlighted(rows) if row.competitive]

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from hierbench.api.registry import digest_of_code
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.leaderboard.columns import requested_columns
 from hierbench.runs.compact import COMPACT_FILE, read_compact, read_targets
 from hierbench.runs.method_files import kept_source, source_folders
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from hierbench.sharing import pictures, place
-from hierbench.sharing.place import PUBLISHED_PICTURES
+from hierbench.sharing import pictures, publication_folder
 from hierbench.sharing.publication import publish
+from hierbench.sharing.publication_folder import PUBLISHED_PICTURES
 from hierbench.sharing.verification.verification import verify
 from hierbench.utils.errors import UserError
 from tests.support.run_files import predictions_of, spec_of
@@ -50,7 +50,7 @@ def put(tmp_path, data_dir):
     """Publishes into `boards`."""
 
     def put(runs, **options):
-        return publish("shapes", tmp_path / "boards", Place(runs, data_dir), **options)
+        return publish("shapes", tmp_path / "boards", RunSelection(runs, data_dir), **options)
 
     return put
 
@@ -228,8 +228,8 @@ def test_an_update_leaves_a_publication_of_another_protocol_as_it_is(copied, put
 KILLED = """
 import os, sys
 from pathlib import Path
-from hierbench.config.options import Place
-from hierbench.sharing import pictures, place
+from hierbench.config.options import RunSelection
+from hierbench.sharing import pictures, publication_folder
 from hierbench.sharing.publication import publish
 runs, folder, data, at = sys.argv[1:]
 sys.dont_write_bytecode = True
@@ -245,7 +245,7 @@ def step(event, arguments):
         if steps[0] == limit:
             os.kill(os.getpid(), 9)
 sys.addaudithook(step)
-publish("shapes", Path(folder), Place(Path(runs), Path(data)), update=True)
+publish("shapes", Path(folder), RunSelection(Path(runs), Path(data)), update=True)
 """
 
 
@@ -269,7 +269,7 @@ def test_a_kill_leaves_the_old_or_the_new(copied, put, quick, tmp_path, cli, dat
     for at in steps:
         assert run(at).code == -signal.SIGKILL
         seen.append(files_in(boards) if boards.exists() else "gone")  # only between two renames
-        with pytest.raises(KeyError), place.replaced(boards, "shapes"):
+        with pytest.raises(KeyError), publication_folder.replaced(boards, "shapes"):
             raise KeyError  # what the next publication finds
         now = files_in(boards)
         assert now == old or set(now) == names
@@ -286,8 +286,8 @@ def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, mon
     with pytest.raises(UserError, match="is a symbolic link"):
         put(runs)
     (tmp_path / "boards/shapes").unlink()
-    with place.replaced(tmp_path / "boards", "shapes"):
-        assert place.Lock(tmp_path, "boards.publish").holder() is not None
+    with publication_folder.replaced(tmp_path / "boards", "shapes"):
+        assert publication_folder.Lock(tmp_path, "boards.publish").holder() is not None
     monkeypatch.chdir(tmp_path / "boards")
     with pytest.raises(UserError, match="give a folder within it"):
         put(runs)
@@ -302,8 +302,8 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, 
         Store(tmp_path / "runs"), prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, 0), targets
     )
     respecified(tmp_path / "runs", tamperings, dataset__name="animals")
-    publish("animals", tmp_path / "first", Place(tmp_path / "runs", tmp_path / "data"))
-    publish("animals", tmp_path / "second", Place(tmp_path / "first/animals", tmp_path / "none"))
+    publish("animals", tmp_path / "first", RunSelection(tmp_path / "runs", tmp_path / "data"))
+    publish("animals", tmp_path / "second", RunSelection(tmp_path / "first/animals", tmp_path / "none"))
     for folder in ("first", "second"):
         (report,) = verify([tmp_path / folder], tmp_path / "none")
         assert report.counts()["recomputed"] == 1 and report.num_rejected == 0

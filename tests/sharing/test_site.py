@@ -12,7 +12,7 @@ import pytest
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column
 from hierbench.leaderboard.extra_columns import with_columns
-from hierbench.leaderboard.statistics import Cell, Row
+from hierbench.leaderboard.statistics import Row, Summary
 from hierbench.runs.findings import FolderReport
 from hierbench.runs.further_metrics import FURTHER_FILE, values_content
 from hierbench.runs.store import Store
@@ -151,7 +151,7 @@ def test_a_table_without_any_row_says_why(copy, tmp_path):
 
 def test_a_large_table_has_light_rows(tmp_path):
     title = records.QUOTED * 20
-    cells = {name: Cell(50.0, 0.5, [49.5, 50.5]) for name in ("top1", "mistake_severity")}
+    cells = {name: Summary(50.0, 0.5, [49.5, 50.5]) for name in ("top1", "mistake_severity")}
     rows = [Row("type-I", f"m{i:03}", title, 2, 2, cells, [], seeds=[0, 1], lacking=[2, 3, 4]) for i in range(150)]
     table = SiteTable("big", tmp_path, tmp_path / "big", Board("big", "paper", "height", rows), FolderReport(tmp_path))
     write_site([table], tmp_path / "site", "Big")

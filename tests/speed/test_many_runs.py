@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from hierbench.api.registry import find_method
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.config.recipe import load_recipe
 from hierbench.data.datasets import shapes as drawn
 from hierbench.data.prepare import prepare
@@ -39,7 +39,7 @@ def folders(tmp_path_factory):
 
 def table(folder):
     """Make a table in every format."""
-    opened = checked_board("shapes", Place(folder / "shapes", folder / "no-data"))
+    opened = checked_board("shapes", RunSelection(folder / "shapes", folder / "no-data"))
     assert not opened.report.num_rejected and sum(row.n for row in opened.board.rows) == len(opened.report.runs)
     for form in TABLE_FORMATS:
         render(board_table(opened.board), form)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hierbench.config.options import Options, Place
+from hierbench.config.options import Options, RunSelection
 from hierbench.config.overrides import apply_override, format_override
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
@@ -30,7 +30,7 @@ PUBLISHED = TABLES / "tiny-imagenet-frozen"
 def test_the_requests_of_published_tables_plan_all_their_rows(table):
     methods = json.loads((TABLES / f"{table}.json").read_text())["rows"]
     for method in sorted({row["method"] for row in methods}):
-        for row in find_rows(Place(TABLES / table), method, None):
+        for row in find_rows(RunSelection(TABLES / table), method, None):
             assert row.options is not None, row.notes
             words = command_words(vars(row.options))
             assert shlex.split(shlex.join(words)) == words and words[:3] == ["hierbench", "run", "--methods"]

@@ -234,12 +234,16 @@ def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_
     plan = Target(recipe, target.prepared, target.method, "type-II", None).jobs({"alpha": 0.3})
     ended, doomed = [], {plan[0].id, plan[2].id}
 
-    def is_over(job):
+    def should_stop(job):
         run = setting.store.run(job.id)
         return job.id == plan[2].id or (job.id == plan[0].id and (run.folder / "history.csv").exists())
 
     failed = run_jobs(
-        plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state)), is_over=is_over
+        plan,
+        setting,
+        lambda *_: None,
+        lambda job, outcome: ended.append((job.id, outcome.state)),
+        should_stop=should_stop,
     )
     assert failed == {} and ended == [(plan[1].id, "done")]
     states = {job.id: setting.store.run(job.id).status["state"] for job in plan}

@@ -89,6 +89,7 @@ def shipped(folder, seeds):
         if json.loads(path.read_text())["seed"] < seeds:
             shutil.copytree(path.parent, folder / dataset / path.parent.name)
     shutil.copy2(SHIPPED / dataset / "targets.npy", folder / dataset)
+    shutil.copytree(SHIPPED / "methods", folder / "methods", dirs_exist_ok=True)
     for request in read_requests(SHIPPED / dataset):
         ids = [run_id for run_id in request.ids if (folder / dataset / run_id).exists()]
         record_request(folder / dataset, "comparison", dataset, {**request.options, "seeds": seeds}, ids)

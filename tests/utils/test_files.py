@@ -66,7 +66,7 @@ def test_files_of_killed_commands_are_removed(tmp_path):
         *name, _, suffix = temporary_beside(path).name.split(".")
         paths.append(path.with_name(".".join([*name, str(zombie.pid), suffix])))
         paths[-1].touch()
-    Store(tmp_path).writable()
+    Store(tmp_path).check_writable()
     Store(tmp_path).tidy(["a" * 64])
     zombie.wait()
     assert not any(path.exists() for path in paths)

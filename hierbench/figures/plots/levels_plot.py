@@ -36,7 +36,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     would depend on the place in that order.
     """
     board = open_figure_board(request)
-    runs = {id(row): counted_runs(row, board.records) for row in board.rows}
+    runs = {row.key: counted_runs(row, board.records) for row in board.rows}
     shown_runs = [run for row_runs in runs.values() for run in row_runs]
     if not any(run.has_predictions or read_further(run, board.records) for run in shown_runs):
         raise UserError(NOTHING.format(request.dataset))
@@ -45,14 +45,14 @@ def draw(request: FigureRequest) -> style.Drawing:
     measured = measure(shown_runs, names, board.records, request.data_dir)
     values_by_row = {key: [measured[run.id] for run in row_runs] for key, row_runs in runs.items()}
     shown = [
-        row for row in board.rows if row.n and all(values.keys() >= set(names) for values in values_by_row[id(row)])
+        row for row in board.rows if row.n and all(values.keys() >= set(names) for values in values_by_row[row.key])
     ]
     if not shown:
         raise UserError(NOTHING.format(request.dataset))
     lines: list[tuple[Row, dict[str, Floats]]] = []
     for row in shown:
-        values = [[run_values[name] for name in names] for run_values in values_by_row[id(row)]]
-        cells = over_runs(values, runs[id(row)][0].job.evaluation.ddof)
+        values = [[run_values[name] for name in names] for run_values in values_by_row[row.key]]
+        cells = over_runs(values, runs[row.key][0].job.evaluation.ddof)
         lines.append((row, dict(zip(BY_LEVEL, np.split(cells, len(BY_LEVEL), axis=1), strict=True))))
     types = list(dict.fromkeys(row.type for row in shown))
     looks = style.assign_looks(shown)
@@ -71,7 +71,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     style.legend_below(figure, shown, looks, lambda look: Line2D([], [], **_level_marker(look)))
     absent = [row for row in board.rows if row.n and row not in shown]
     remarks = remarks_on(board, absent, "no predictions.npz")
-    if any(run.bases for row in shown for run in runs[id(row)]):
+    if any(run.bases for row in shown for run in runs[row.key]):
         remarks.append("probabilities of rows that re-rank, unless they are a distribution, are those of their base")
     return style.Drawing(figure, remarks)
 

@@ -30,11 +30,11 @@ LEGEND_LINE = 0.15  # inches of a legend's line
 def draw(request: FigureRequest) -> style.Drawing:
     """Draw a panel per type of model, in it a curve per method; the legends have the areas under them."""
     board = open_figure_board(request)
-    runs = {id(row): counted_runs(row, board.records) for row in board.rows}
-    shown = [row for row in board.rows if row.n and all(run.has_predictions for run in runs[id(row)])]
+    runs = {row.key: counted_runs(row, board.records) for row in board.rows}
+    shown = [row for row in board.rows if row.n and all(run.has_predictions for run in runs[row.key])]
     if not shown:
         raise UserError(f"the runs of {request.dataset} have no predictions.npz: published records have none")
-    shown_runs = [run for row in shown for run in runs[id(row)]]
+    shown_runs = [run for row in shown for run in runs[row.key]]
     areas = measure(shown_runs, [CLIMBING], board.records, request.data_dir)
     curves = _curves(shown_runs, board.records, request.data_dir)
     types = list(dict.fromkeys(row.type for row in shown))
@@ -44,7 +44,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     panels = figure.subplots(1, len(types), sharex=True, sharey=True, squeeze=False)[0]
     for axes, kind in zip(panels, types, strict=True):
         for i, row in enumerate(row for row in shown if row.type == kind):
-            row_runs = runs[id(row)]
+            row_runs = runs[row.key]
             ddof = row_runs[0].job.evaluation.ddof
             mean, half_width = over_runs([curves[run.id] for run in row_runs], ddof)
             area = summarise([areas[run.id][CLIMBING] for run in row_runs], ddof)

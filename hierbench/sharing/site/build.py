@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from hierbench.sharing.place import replaced
+from hierbench.sharing.publication_folder import replaced
 from hierbench.sharing.received_files import Received
 from hierbench.sharing.site.content import SiteTable, find_tables, read_table
 from hierbench.sharing.site.file_names import Slugs

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.config.recipe import dataset_title
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.findings import Finding, FolderReport, shown_state
+from hierbench.runs.findings import ConsistencyCheck, FolderReport, shown_state
 from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.state import State, weakest
@@ -64,7 +64,7 @@ class SiteTable:
         return row.state or weakest(filter(None, states)) or ""
 
     @property
-    def rejected(self) -> list[Finding]:
+    def rejected(self) -> list[ConsistencyCheck]:
         """The published files and the rows that are rejected."""
         return [finding for finding in (*self.report.tables, *self.report.rows) if finding.rejected]
 
@@ -93,7 +93,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
             text = text.replace(path, name)
         return text
 
-    def without_paths(finding: Finding) -> Finding:
+    def without_paths(finding: ConsistencyCheck) -> ConsistencyCheck:
         reasons, notes = ([without_path(line) for line in lines] for lines in (finding.reasons, finding.notes))
         return replace(finding, label=without_path(finding.label), reasons=reasons, notes=notes)
 
@@ -101,7 +101,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     columns, protocol = (PAPER_COLUMNS, "") if table is None else (table.shown(), table.protocol)
     try:
         opened = checked_board(
-            dataset, Place(root, data_dir, parse_protocol(protocol)), compared=further_names(columns)
+            dataset, RunSelection(root, data_dir, parse_protocol(protocol)), compared=further_names(columns)
         )
         board = _with_kept(opened.board, columns, data_dir)
         report = opened.report

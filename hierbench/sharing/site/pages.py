@@ -21,8 +21,7 @@ from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.overview_table import TableSummary, overview_table, read_claims
 from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
-from hierbench.leaderboard.table import Flag, Line, Text
-from hierbench.leaderboard.table import Table as Sheet
+from hierbench.leaderboard.table import Flag, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
 from hierbench.leaderboard.tables.board_table import seeds as seeds_of
 from hierbench.runs import compact, further_metrics, requests
@@ -32,7 +31,7 @@ from hierbench.runs.store import RUN_ID
 from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import PUBLISHED_FILES
 from hierbench.sharing.pictures import draw_one
-from hierbench.sharing.place import SUFFIXES
+from hierbench.sharing.publication_folder import SUFFIXES
 from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import block, clean, short_name
 from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
@@ -70,7 +69,7 @@ def environment() -> Environment:
     return made
 
 
-def table_markup(table: Sheet) -> Markup:
+def table_markup(table: Table) -> Markup:
     """Return a table as a part of a page."""
     return Markup(html.fragment(table, table.title))
 
@@ -124,7 +123,7 @@ class TablePage:
         self.table = table
         self.folder = f"tables/{slug}"
         self.writer = writer
-        self.methods = {id(row): methods.add(table, row, self.folder) for row in table.board.rows}
+        self.methods = {row.key: methods.add(table, row, self.folder) for row in table.board.rows}
         self.best = best_rows(table.board)
         self.picture = ""
 
@@ -151,12 +150,12 @@ class TablePage:
             caveat=CAVEAT,
         )
 
-    def _grid(self) -> Sheet:
+    def _grid(self) -> Table:
         """Return the table with links from its rows to their methods."""
         sheet = self.table.board.table
         lines = []
         for row, line in zip(self.table.board.rows, sheet.rows, strict=True):
-            method = self.methods[id(row)]
+            method = self.methods[row.key]
             kind, title, *cells = line.cells
             assert isinstance(title, Text)
             link = f"../../methods/{method.slug}.html" if method else ""
@@ -223,7 +222,7 @@ def write_method(writer: Writer, method: MethodPage) -> None:
         f"methods/{method.slug}.html",
         "method",
         method=method,
-        hyperparameters=table_markup(Sheet("Hyperparameters", heads, lines)) if lines else "",
+        hyperparameters=table_markup(Table("Hyperparameters", heads, lines)) if lines else "",
         results=table_markup(method_results(method)),
         code=highlighted(method.text),
     )
@@ -246,7 +245,7 @@ def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Me
     writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 
-def method_results(method: MethodPage) -> Sheet:
+def method_results(method: MethodPage) -> Table:
     """Return the rows of a method in all tables."""
     columns = list(dict.fromkeys(column for table, _, _ in method.cells for column in table.board.shown))
     lines = [
@@ -268,7 +267,7 @@ def method_results(method: MethodPage) -> Sheet:
     ]
     more = len(method.cells) - len(lines)
     heads = ["Table", "Type", *(column.heading for column in columns), "Seeds", "Evidence"]
-    return Sheet("Results", heads, lines, notes=[f"and {more} more rows"] if more else [], star=STAR, bold=BOLD)
+    return Table("Results", heads, lines, notes=[f"and {more} more rows"] if more else [], star=STAR, bold=BOLD)
 
 
 def best_rows(board: Board) -> list[tuple[Column, Row, Row | None]]:

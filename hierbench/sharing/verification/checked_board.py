@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hierbench.config.options import Place
+from hierbench.config.options import RunSelection
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
@@ -26,7 +26,7 @@ class CheckedBoard:
 
 
 def checked_board(
-    dataset: str, place: Place, columns: Sequence[Column] = PAPER_COLUMNS, compared: Collection[str] = ()
+    dataset: str, selection: RunSelection, columns: Sequence[Column] = PAPER_COLUMNS, compared: Collection[str] = ()
 ) -> CheckedBoard:
     """Return the table of a dataset without the runs that verification rejects, and all that it found.
 
@@ -35,21 +35,21 @@ def checked_board(
 
     Args:
         dataset: its name, or the file of a user's dataset.
-        place: a runs folder, or the records of a published table, which is then compared with them; and prepared data,
-            which gives trees and targets where it is that of the runs.
+        selection: a runs folder, or the records of a published table, which is then compared with them; and prepared
+            data, which gives trees and targets where it is that of the runs.
         columns: of the table; values of further ones are compared where they are kept, and else computed.
         compared: metrics that are compared where they are kept, besides those of the columns.
 
     Raises:
         UserError: as `Board.of`.
     """
-    root = place.runs
-    data_dir = place.data_dir
+    root = selection.runs
+    data_dir = selection.data_dir
     records, report = checked_records(dataset, root, data_dir, [*further_names(columns), *compared])
     name = dataset_name(dataset)
     rejected = report.rejected_ids
     try:
-        board = Board.of(dataset, records, protocol=place.protocol, request=place.request)
+        board = Board.of(dataset, records, protocol=selection.protocol, request=selection.request)
     except UserError as error:
         if not rejected:
             raise

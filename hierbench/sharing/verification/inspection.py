@@ -14,7 +14,7 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.metrics.metric_table import compute_metrics, follows_from_ranks
-from hierbench.runs.findings import Finding
+from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import FURTHER_FILE, published_values
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
@@ -35,7 +35,7 @@ class Inspection:
 
     records: Records
     runs: list[RunCheck]
-    rows: list[Finding]
+    rows: list[ConsistencyCheck]
 
 
 def inspect(
@@ -59,7 +59,7 @@ def inspect(
     check_targets(runs)
     check_copies(runs)
     rows = check_rows(records, records)
-    records = replace(records, by_id={run.id: run.record for run in runs}, apart=rejected_rows(rows))
+    records = replace(records, by_id={run.id: run.record for run in runs}, rejected_row_ids=rejected_rows(rows))
     return Inspection(records, sorted(runs, key=_place_in_report), rows)
 
 

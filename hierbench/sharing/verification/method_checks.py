@@ -17,7 +17,7 @@ def check_method(check: RunCheck, methods: InstalledMethods) -> None:
     spec = check.record.spec
     assert spec is not None
     kept = _check_kept_file(check)
-    method = methods.that_ran(spec)
+    method = methods.matching(spec)
     installed = methods.installed(spec.method.name)
     if method is not None:
         if check.record.result["title"] != method.cls.title:
@@ -38,7 +38,7 @@ def changed_methods(runs: Iterable[Record], methods: InstalledMethods) -> list[s
     ran = {(run.job.method.name, run.method_digest): run.job for run in runs if run.spec is not None}
     changed = []
     for (name, digest), spec in sorted(ran.items()):
-        method = methods.that_ran(spec)
+        method = methods.matching(spec)
         if method is not None and method.digest != digest:
             changed.append(f"{name} {method.cls.version} ({digest[:12]})")
     return changed

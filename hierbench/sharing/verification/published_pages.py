@@ -10,8 +10,8 @@ from typing import Any
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.settings import OF_RECIPE
-from hierbench.runs.findings import Finding
-from hierbench.sharing.place import PAGES, SUFFIXES
+from hierbench.runs.findings import ConsistencyCheck
+from hierbench.sharing.publication_folder import PAGES, SUFFIXES
 from hierbench.sharing.table_page import table_page
 from hierbench.utils.files import read_text
 
@@ -22,7 +22,7 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 
 
-def compare_pages(path: Path, board: Board, finding: Finding) -> None:
+def compare_pages(path: Path, board: Board, finding: ConsistencyCheck) -> None:
     """Render each page beside a table again: another number is a rejection, another layout a note."""
     for format in PAGES:
         page = path.with_suffix(SUFFIXES[format])

@@ -17,7 +17,7 @@ from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, find_column, fu
 from hierbench.leaderboard.extra_columns import counted_runs, with_columns
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.statistics import PAPER_METRICS
-from hierbench.runs.findings import Finding
+from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.record import Records
 from hierbench.runs.state import STATE_ORDER, State
@@ -94,7 +94,7 @@ def parse_protocol(name: str) -> Protocol | None:
 
 def check_tables(
     records: Records, dataset: str | None, data_dir: Path, name: str | None = None, file: str = ""
-) -> list[Finding]:
+) -> list[ConsistencyCheck]:
     """Return a finding per table.
 
     Args:
@@ -111,12 +111,15 @@ def check_tables(
     return [check_table(path, records, data_dir, file) for path in files] + _without_values(records.root, name)
 
 
-def _without_values(folder: Path, name: str | None) -> list[Finding]:
+def _without_values(folder: Path, name: str | None) -> list[ConsistencyCheck]:
     """Return a finding for each .md in a runs folder that lacks its .json, which alone names the runs."""
     names = "leaderboard-*.md" if name is None else f"leaderboard-{glob.escape(name)}.md"
     pages = [path for path in sorted(folder.glob(names)) if not os.path.lexists(path.with_suffix(".json"))]
     problem = "is missing, and the .md was compared with nothing"
-    return [Finding(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {problem}"]) for page in pages]
+    return [
+        ConsistencyCheck(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {problem}"])
+        for page in pages
+    ]
 
 
 def metrics_shown(folder: Path, dataset: str | None) -> set[str]:
@@ -131,13 +134,15 @@ def _is_table(path: Path, name: str | None) -> bool:
     return not path.is_symlink() if table is None else table.ids is not None and name in (None, table.dataset)
 
 
-def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *, published: bool = False) -> Finding:
+def check_table(
+    path: Path, records: Records, data_dir: Path, file: str = "", *, published: bool = False
+) -> ConsistencyCheck:
     """Compare a table's .json by value with a table made of the records; note its pages that differ.
 
     A published table is of all these records, and what it says of evidence is compared too. `file` is that of a user's
     dataset, "" where it was not given.
     """
-    finding = Finding(str(path.with_suffix("")))
+    finding = ConsistencyCheck(str(path.with_suffix("")))
     try:
         found_table = GivenTable.read(path)
         ids = found_table.ids
@@ -172,7 +177,7 @@ def check_table(path: Path, records: Records, data_dir: Path, file: str = "", *,
     return finding
 
 
-def _check_runs(board: Board, finding: Finding, *, published: bool) -> None:
+def _check_runs(board: Board, finding: ConsistencyCheck, *, published: bool) -> None:
     """Reject a table that leaves out a finished run of its rows, below their last seed.
 
     A published one has all the finished runs that are beside it, and no unfinished ones.
@@ -212,7 +217,7 @@ def _strength(state: State | None) -> int:
     return len(STATE_ORDER) if state is None else STATE_ORDER.index(state)
 
 
-def _as_claimed(found_table: GivenTable, board: Board, finding: Finding, *, published: bool) -> Board:
+def _as_claimed(found_table: GivenTable, board: Board, finding: ConsistencyCheck, *, published: bool) -> Board:
     """Return a board with the verdicts that a table claims, and so ranked, after noting where the files here show less.
 
     Whoever made it may have had predictions, or have trained runs again.

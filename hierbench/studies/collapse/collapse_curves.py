@@ -6,8 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
-from hierbench.leaderboard.table import Line as TableLine
-from hierbench.leaderboard.table import Number, Table, Text
+from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.utils.text import counted
 
 
@@ -91,7 +90,7 @@ def mean_line(curves: Sequence[Curve], frame: Frame, quantity: str) -> MeanLine 
 
 def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:
     """Return every curve's first and last epoch, means over the seeds; CSV and JSON have all epochs of all seeds."""
-    rows: list[TableLine] = []
+    rows: list[Line] = []
     epochs: list[int] = []
     for frame in FRAMES:
         for quantity, title in COLLAPSE_QUANTITIES.items():
@@ -103,7 +102,7 @@ def curves_table(recipe: Recipe, curves: Sequence[Curve], every: int) -> Table:
                 change = Number(100 * (last / first - 1) if first > 5e-5 else None, "+.0f")
                 names = (Text(frame.title), Text(title))
                 means = (Number(first, ".4f"), Number(last, ".4f"))
-                rows.append(TableLine([*names, *means, change]))
+                rows.append(Line([*names, *means, change]))
     ends = [f"Epoch {epoch}" for epoch in (*epochs[:1], *epochs[-1:])]
     settings = recipe.collapse
     seeds = len({curve.seed for curve in curves})

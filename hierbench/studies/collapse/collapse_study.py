@@ -22,7 +22,7 @@ from hierbench.execution.request import ResolvedRequest, requested_recipe, resol
 from hierbench.execution.resources import make_setting
 from hierbench.figures.plots.style import house_style
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.table import Shown
+from hierbench.leaderboard.table import CommandOutput
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.record_reader import read_record
@@ -38,7 +38,7 @@ from hierbench.utils.files import refuse_links
 COLLAPSE_FOLDER = "collapse"  # of its runs, in the runs folder
 
 
-def collapse(options: Options, every: int | None) -> Shown:
+def collapse(options: Options, every: int | None) -> CommandOutput:
     """Run the command and return its summary; the exit code is 0, or 1 where a job failed.
 
     Its runs have a folder of their own, `<runs>/collapse`: they keep snapshots, and belong in no table.

@@ -122,7 +122,7 @@ def score_files(request: ScoreRequest) -> Report:
             assert scored.targets is not None
             stated_kind = None if request.scores == result.looks_like else request.scores
             records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.targets, stated_kind))
-        store.writable()
+        store.check_writable()
         check_name(store, records)
         write_records(store, records, all_predictions, results, environment(torch.device("cpu"), prepared))
         options = {"dataset": request.dataset, "name": name, "resamples": resamples, "seed": request.seed}

@@ -42,7 +42,7 @@ class Batches:
             continued = batch
             if self.search.sampler == "tpe":
                 first = [self._jobs[trial.number][0] for trial in batch]
-                yield Batch(first, self.labels, is_over=self._is_worse)
+                yield Batch(first, self.labels, should_stop=self._is_worse)
                 continued = [
                     self._trials[job.id]
                     for job in first

@@ -28,7 +28,7 @@ from hierbench.config.spec import json_digest
 from hierbench.data.prepared import Prepared
 from hierbench.execution.jobs import make_spec, with_params
 from hierbench.execution.rate_groups import group_names
-from hierbench.leaderboard.statistics import Cell, summarise
+from hierbench.leaderboard.statistics import Summary, summarise
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, foreign_errors
 from hierbench.utils.files import make_database
@@ -241,7 +241,7 @@ class Search:
         """Return all trials so far, in the order in which they were chosen."""
         return self._study.get_trials(deepcopy=False)
 
-    def results(self) -> list[tuple[dict[str, Any], Cell]]:
+    def results(self) -> list[tuple[dict[str, Any], Summary]]:
         """Return hyperparameters and summary of the complete trials, best first; equal ones in the order of choice."""
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
         ranked = sorted(complete, key=lambda trial: trial.value or 0.0)

@@ -23,8 +23,8 @@ from hierbench.execution.jobs import find_methods, requested_methods, with_bases
 from hierbench.execution.plan import Plan
 from hierbench.execution.request import ResolvedRequest, requested_recipe, resolve
 from hierbench.execution.resources import make_setting
-from hierbench.leaderboard.statistics import Cell
-from hierbench.leaderboard.table import Interval, Line, Number, Shown, Table, Text
+from hierbench.leaderboard.statistics import Summary
+from hierbench.leaderboard.table import CommandOutput, Interval, Line, Number, Table, Text
 from hierbench.runs.mlflow_mirror import sqlite_uri
 from hierbench.runs.requests import Budget, Request, extend_request
 from hierbench.studies.dry_run import describe, say_notes
@@ -56,11 +56,13 @@ class FinishedSearch(NamedTuple):
     """A search that has ended, its complete trials, best first, and the winner."""
 
     target: Target
-    results: list[tuple[dict[str, Any], Cell]]
+    results: list[tuple[dict[str, Any], Summary]]
     best: Tuned
 
 
-def tune(options: Options, storage: str | None, sampler: str | None, trials: int | None, output: Path | None) -> Shown:
+def tune(
+    options: Options, storage: str | None, sampler: str | None, trials: int | None, output: Path | None
+) -> CommandOutput:
     """Search for each method on each type, one after another; the exit code is 0, or 1 where a run failed."""
     recipe = requested_recipe(options)
     sampler = sampler or recipe.tune.sampler
@@ -74,7 +76,7 @@ def tune(options: Options, storage: str | None, sampler: str | None, trials: int
     request = resolve(options, recipe, methods)
     plan = plan_searches(request, searches, {"sampler": sampler, "trials": trials})
     if options.dry_run or request.prepared is None:
-        return Shown(searches_table(plan, searches))
+        return CommandOutput(searches_table(plan, searches))
     say_notes(request.prepared)
     recorded = record(plan)
     file = output or tuned_file(options.runs, recipe.dataset)
@@ -92,7 +94,7 @@ def tune(options: Options, storage: str | None, sampler: str | None, trials: int
                 finished.append(outcome)
     lines = [f"browse: uvx optuna-dashboard {shlex.quote(without_password(storage))}", *execution.describe_failures()]
     has_failed = num_broken > 0 or len(finished) < len(searches) or bool(execution.failed)
-    return Shown(ranking_table(finished, file) if finished else None, lines, 1 if has_failed else 0)
+    return CommandOutput(ranking_table(finished, file) if finished else None, lines, 1 if has_failed else 0)
 
 
 def plan_searches(request: ResolvedRequest, searches: Sequence[PlannedSearch], details: Mapping[str, Any]) -> Plan:
@@ -216,7 +218,7 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
     results = search.results()
     if not results:
         return None
-    (params, best), (second, runner_up) = (*results, ({}, Cell(None, None)))[:2]
+    (params, best), (second, runner_up) = (*results, ({}, Summary(None, None)))[:2]
     assert best.mean is not None
     separated = False
     if runner_up.mean is not None and best.ci95 is not None and runner_up.ci95 is not None:

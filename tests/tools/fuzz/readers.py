@@ -154,7 +154,7 @@ def publications(data, folder):
 @cache
 def a_publication():
     """Return a right publication, made once: a run of cross-entropy and what re-ranks it."""
-    from hierbench.config.options import Place
+    from hierbench.config.options import RunSelection
     from hierbench.sharing.publication import publish
 
     folder = Path(tempfile.mkdtemp())
@@ -167,7 +167,7 @@ def a_publication():
         shutil.copytree(run, runs / run.name)
     for path in (PUBLISHED / "targets.npy", PUBLISHED.with_suffix(".json"), PUBLISHED.with_suffix(".md")):
         shutil.copy(path, (runs / path.name) if path.suffix == ".npy" else (folder / "runs" / path.name))
-    publish(PUBLISHED.name, folder / "published", Place(runs, folder / "data"))
+    publish(PUBLISHED.name, folder / "published", RunSelection(runs, folder / "data"))
     return folder / "published"
 
 
