@@ -15,18 +15,16 @@ from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
-from hierbench.runs.findings import NOT_FINISHED, TARGETS_ALONE, TARGETS_KNOWN, ConsistencyCheck
+from hierbench.runs.findings import TARGETS_ALONE, ConsistencyCheck
 from hierbench.runs.record import Record, Records
 from hierbench.runs.record_reader import read_records
-from hierbench.runs.state import State
+from hierbench.runs.state import Note, State
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 MAX_NOTE_LENGTH = 600  # characters of a note
 MAX_LINES = 20  # lines that a table is preceded by
-REJECTED = " is rejected and not counted: "
-HIDDEN_NOTES = (TARGETS_ALONE, TARGETS_KNOWN)
 
 
 def open_board(
@@ -88,17 +86,16 @@ def requested_records(root: Path, ids: Collection[str], hint: str) -> Records:
         hint: ends the line of each run that is rejected.
     """
     records = read_records(root, ids)
-    lines = notes_on(records, check_rows(records, records, records.ablated))
-    note(with_limit([line + hint if REJECTED in line else line for line in lines], root))
+    note(with_limit(notes_on(records, check_rows(records, records, records.ablated), hint=hint), root))
     return records
 
 
 def notes_on(
-    records: Iterable[Record], rows: Sequence[ConsistencyCheck], tables: Sequence[ConsistencyCheck] = ()
+    records: Iterable[Record], rows: Sequence[ConsistencyCheck], tables: Sequence[ConsistencyCheck] = (), hint: str = ""
 ) -> list[str]:
     """Return a line for each finding that a reader of a table must know, runs that do not count first."""
     records = list(records)
-    lines = [_not_counted(record) for record in records if record.state in ("damaged", "rejected")]
+    lines = [_not_counted(record, hint) for record in records if record.state in ("damaged", "rejected")]
     ids = {record.id for record in records}
     for record in records:
         gone = [base[:12] for base in record.bases if base not in ids]
@@ -113,15 +110,15 @@ def notes_on(
         ("table", [(table.label, note) for table in tables for note in table.notes]),
     ):
         lines += _group_notes(kind, labelled_notes)
-    if any(TARGETS_ALONE in record.notes and record.done for record in records):
+    if any(note.kind == "targets unknown" for record in records if record.done for note in record.notes):
         lines.append(TARGETS_ALONE)
     return lines
 
 
-def _not_counted(record: Record) -> str:
+def _not_counted(record: Record, hint: str) -> str:
     subject = f"run {record.id[:12]}" + (f" ({record.label})" if record.dataset is not None else "")
     if record.state == State.REJECTED:
-        return f"{subject}{REJECTED}{'; '.join(record.findings)}"
+        return f"{subject} is rejected and not counted: {'; '.join(record.findings)}{hint}"
     if record.folder.is_symlink():
         return f"{subject} is a symbolic link, which is not followed, and not counted"
     again = "hierbench run computes it again"
@@ -130,12 +127,12 @@ def _not_counted(record: Record) -> str:
     return f"{subject} is damaged ({', '.join(record.damaged)}) and not counted; {again}"
 
 
-def _group_notes(kind: str, labelled_notes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line per note, with the names of all that have it, without notes that the table shows itself."""
+def _group_notes(kind: str, labelled_notes: Iterable[tuple[str, Note]]) -> list[str]:
+    """Return a line per note, with the names of all that have it; see `Note.kind` for those that are left out."""
     labels_by_note: dict[str, list[str]] = {}
-    for label, line in labelled_notes:
-        if not line.endswith(NOT_FINISHED) and not line.startswith(HIDDEN_NOTES):
-            labels_by_note.setdefault(line, []).append(label)
+    for label, note in labelled_notes:
+        if note.kind == "other":
+            labels_by_note.setdefault(note, []).append(label)
     return [
         f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:3])}"
         f"{f' and {len(names) - 3} more' if len(names) > 3 else ''}: {line}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from hierbench.leaderboard.rows import groups, runs_by_row
-from hierbench.runs.findings import NOT_FINISHED, ConsistencyCheck
+from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.record import Record, Records
 from hierbench.runs.state import State
 
@@ -54,7 +54,7 @@ def _check_row(row: Sequence[Record], all_records: Records) -> ConsistencyCheck:
         finding.reject(seeds_missing(missing, seeds[-1] + 1))
     for record in row:
         if record.state == State.UNFINISHED:
-            finding.note(f"seed {record.job.seed} {NOT_FINISHED}")
+            finding.note(f"seed {record.job.seed} is not finished", "unfinished")
     done = [record for record in row if software_and_hardware(record)]
     environments = _by_environment(done, lambda record: repr(software_and_hardware(record)))
     for places in groups(done, lambda record: environments[id(record.environment)])[1:]:

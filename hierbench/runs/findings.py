@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.runs.record import Record
-from hierbench.runs.state import State
+from hierbench.runs.state import Note, NoteKind, State
 from hierbench.utils.text import one_line
 
 # Of a verified run; a damaged one is rejected.
@@ -20,11 +20,8 @@ CAVEAT = (
 MAX_DIFFERENCES = 3  # differences of a table that its line names
 MAX_FINDING_LENGTH = 400  # characters of a line's part that comes from a record
 
-# Parts of notes without a line below the table: the table shows it, or the verdict does not depend on it.
-NOT_FINISHED = "is not finished"
-TARGETS_KNOWN = "its targets are those of"
-# Said once below a table, for all runs: with invented targets and predictions, a run is recomputed too.
-TARGETS_ALONE = "targets come from the folder and were compared with nothing"
+# With invented targets and predictions, a run is recomputed too.
+TARGETS_ALONE = Note("targets come from the folder and were compared with nothing", "targets unknown")
 
 
 @dataclass
@@ -42,7 +39,7 @@ class ConsistencyCheck:
     label: str
     state: State | None = None
     reasons: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
 
     @property
@@ -56,10 +53,10 @@ class ConsistencyCheck:
         if reason not in self.reasons:
             self.reasons.append(reason)
 
-    def note(self, line: str) -> None:
+    def note(self, text: str, kind: NoteKind = "other") -> None:
         """Add a note, once."""
-        if line not in self.notes:
-            self.notes.append(line)
+        if text not in self.notes:
+            self.notes.append(Note(text, kind))
 
     def why(self) -> str:
         """Return the reasons as text; of a table, which may differ in every cell, the first three."""

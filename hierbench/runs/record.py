@@ -20,7 +20,7 @@ from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.hierarchy.label_tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.requests import Request, find_budget, only_ablated, read_budgets
-from hierbench.runs.state import State
+from hierbench.runs.state import Note, State
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
@@ -59,7 +59,7 @@ class Record:
     result: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     damaged: tuple[str, ...] = ()
 
     @property

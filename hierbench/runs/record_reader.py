@@ -22,7 +22,7 @@ from hierbench.config.spec import CODE_VERSION, Spec, json_digest
 from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
 from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, is_number, spec_of_row
 from hierbench.runs.requests import MAX_REQUESTS_BYTES, oldest_first, read_requests
-from hierbench.runs.state import State
+from hierbench.runs.state import Note, State
 from hierbench.runs.store import RUN_ID, run_names
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
 from hierbench.utils.processes import without_collection
@@ -122,7 +122,9 @@ def _read(folder: Path, dataset: str | None, *, received: bool) -> Record | None
         state = State.DAMAGED
     elif findings:
         state = State.REJECTED
-    return Record(state=state, findings=tuple(findings), notes=tuple(notes), damaged=tuple(damaged), **fields)
+    return Record(
+        state=state, findings=tuple(findings), notes=tuple(map(Note, notes)), damaged=tuple(damaged), **fields
+    )
 
 
 def _read_spec(folder: Path, damaged: list[str]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Self
 
 from hierbench.config.spec import DatasetSpec
 from hierbench.runs.record import Record
-from hierbench.runs.state import State
+from hierbench.runs.state import Note, NoteKind, State
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class RunCheck:
         findings = record.findings if reason in record.findings else (*record.findings, reason)
         self.record = replace(record, state=state, findings=findings)
 
-    def note(self, line: str) -> None:
+    def note(self, text: str, kind: NoteKind = "other") -> None:
         """Add a note for readers that is no reason to reject the run, once."""
-        if line not in self.record.notes:
-            self.record = replace(self.record, notes=(*self.record.notes, line))
+        if text not in self.record.notes:
+            self.record = replace(self.record, notes=(*self.record.notes, Note(text, kind)))
 
     def confirm(self, state: State) -> None:
         """Set its state."""

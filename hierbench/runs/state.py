@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Literal, Self
 
 
 class State(StrEnum):
@@ -50,3 +51,23 @@ FINISHED = (*RANKED_STATES, State.CLAIMED)
 def weakest(states: Iterable[State]) -> State | None:
     """Return the weakest state; None if there is no state."""
     return max(states, key=STATE_ORDER.index, default=None)
+
+
+NoteKind = Literal["other", "unfinished", "targets ship", "targets unknown"]
+
+
+class Note(str):
+    """A note on a run, a row or a table for readers, which is no reason to reject it.
+
+    Attributes:
+        kind: "other" is shown wherever there are notes. A leaderboard leaves out "unfinished", since it counts runs,
+            and "targets ship"; it says "targets unknown" once for all runs.
+    """
+
+    kind: NoteKind
+
+    def __new__(cls, text: str, kind: NoteKind = "other") -> Self:
+        """Make a note of a text."""
+        note = super().__new__(cls, text)
+        note.kind = kind
+        return note

@@ -16,7 +16,7 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import ConsistencyCheck, FolderReport, shown_state
 from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_records
-from hierbench.runs.state import State, weakest
+from hierbench.runs.state import Note, State, weakest
 from hierbench.sharing.verification.checked_board import checked_board, checked_records
 from hierbench.sharing.verification.published_tables import GivenTable, parse_protocol, values_are_kept
 from hierbench.utils.errors import UserError
@@ -94,7 +94,8 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
         return text
 
     def without_paths(finding: ConsistencyCheck) -> ConsistencyCheck:
-        reasons, notes = ([without_path(line) for line in lines] for lines in (finding.reasons, finding.notes))
+        reasons = list(map(without_path, finding.reasons))
+        notes = [Note(without_path(note), note.kind) for note in finding.notes]
         return replace(finding, label=without_path(finding.label), reasons=reasons, notes=notes)
 
     table = GivenTable.if_readable(folder / f"{dataset}.json")
@@ -110,7 +111,11 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
         board = Board(dataset, protocol, "height", (), records=records)
         trouble = without_path(str(error))
     runs = [
-        replace(run, findings=tuple(map(without_path, run.findings)), notes=tuple(map(without_path, run.notes)))
+        replace(
+            run,
+            findings=tuple(map(without_path, run.findings)),
+            notes=tuple(Note(without_path(note), note.kind) for note in run.notes),
+        )
         for run in report.runs
     ]
     ids = {run.id for run in runs}

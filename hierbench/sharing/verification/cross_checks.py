@@ -10,7 +10,7 @@ from typing import Any
 from hierbench.config.recipe import image_dataset, recipe_names, shipped_recipe
 from hierbench.config.sections import Expected
 from hierbench.leaderboard.rows import groups
-from hierbench.runs.findings import TARGETS_ALONE, TARGETS_KNOWN
+from hierbench.runs.findings import TARGETS_ALONE
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.run_check import RunCheck
 
@@ -79,7 +79,9 @@ def _check_shipped(check: RunCheck) -> None:
             return
     if digest and expected is not None:
         if check.targets == digest:
-            check.note(f"{TARGETS_KNOWN} the test split of {check.dataset.name}, whose digest ships")
+            check.note(
+                f"its targets are those of the test split of {check.dataset.name}, whose digest ships", "targets ship"
+            )
             return
         is_complete = (
             splits.get("test") == expected.test if check.record.spec is not None else _num_examples(check) == num
@@ -88,7 +90,7 @@ def _check_shipped(check: RunCheck) -> None:
             check.reject("its targets are not those of the dataset's test split, whose digest ships")
             return
     if check.facts is not None:
-        check.note(TARGETS_ALONE)
+        check.note(TARGETS_ALONE, TARGETS_ALONE.kind)
 
 
 def _num_examples(check: RunCheck) -> int:

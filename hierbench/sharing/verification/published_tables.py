@@ -20,7 +20,7 @@ from hierbench.leaderboard.statistics import PAPER_METRICS
 from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.record import Records
-from hierbench.runs.state import STATE_ORDER, State
+from hierbench.runs.state import STATE_ORDER, Note, State
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.received_files import Received
 from hierbench.sharing.verification.published_pages import compare_pages, is_same
@@ -117,7 +117,7 @@ def _without_values(folder: Path, name: str | None) -> list[ConsistencyCheck]:
     pages = [path for path in sorted(folder.glob(names)) if not os.path.lexists(path.with_suffix(".json"))]
     problem = "is missing, and the .md was compared with nothing"
     return [
-        ConsistencyCheck(str(page.with_suffix("")), notes=[f"{page.with_suffix('.json').name} {problem}"])
+        ConsistencyCheck(str(page.with_suffix("")), notes=[Note(f"{page.with_suffix('.json').name} {problem}")])
         for page in pages
     ]
 

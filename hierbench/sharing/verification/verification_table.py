@@ -35,9 +35,9 @@ def verification_table(reports: Sequence[FolderReport]) -> Table:
                     items.append(f"{State.REJECTED}: {kind} {_short(finding.label)}: {finding.why()}")
                 items += (f"{kind} {_short(finding.label)}: {_short(note)}" for note in finding.notes)
         notes += (note for note in map(_short, report.notes) if note not in notes)
-    for note, labels in noted.items():
+    for text, labels in noted.items():
         others = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        items.append(f"{labels[0]}{others}: {_short(note)}")
+        items.append(f"{labels[0]}{others}: {_short(text)}")
     content = {
         "rejected": sum(report.num_rejected for report in reports),
         "folders": [report.as_json() for report in reports],
