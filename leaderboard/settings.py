@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hierbench.config.pretrained import KNOWN_WEIGHTS
 from hierbench.config.rates import Rates
 from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
+from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
 from hierbench.runs.record import Record, Records
-from hierbench.utils.errors import UserError
 from hierbench.utils.text import counted
 
 NO_VALUE = object()
@@ -20,11 +21,10 @@ OF_RECIPE = "not as in the recipe: "  # begins a remark that cannot be made agai
 
 def find_recipe(dataset: str, protocol: str) -> Recipe | None:
     """Return the recipe of a dataset under a protocol, or None."""
-    load = shipped_recipe if dataset in recipe_names() else load_recipe
-    try:
-        return load(dataset, protocol="authors" if protocol == "authors" else "paper")
-    except UserError:
-        return None
+    named_protocol: Protocol = "authors" if protocol == "authors" else "paper"
+    if dataset in recipe_names():
+        return shipped_recipe(dataset, protocol=named_protocol)
+    return load_recipe(dataset, protocol=named_protocol) if Path(dataset).is_file() else None
 
 
 def recorded_value(spec: Spec, key: str) -> Any:

@@ -78,12 +78,12 @@ def own_rates(section: dict[str, Any]) -> dict[str, float]:
     return content.lr.model_dump(exclude_none=True)
 
 
-def check_group_names(names: Sequence[str], method_groups: Sequence[str] = ()) -> None:
-    """Raise a UserError for a learning rate of no group: neither of the model's nor of a method's own groups."""
+def check_group_names(names: Sequence[str], method_groups: Sequence[str] = (), section: str = "") -> None:
+    """Raise a UserError for an unlisted learning rate: neither of the model's nor of a method's own groups."""
     allowed = [*RATE_NAMES, *(PREFIX + name for name in method_groups if PREFIX + name not in RATE_NAMES)]
     for name in names:
         if PREFIX + name not in allowed:
-            raise unknown_name("key", PREFIX + name, allowed)
+            raise UserError(f"{section}{unknown_name('key', PREFIX + name, allowed)}")
 
 
 def flat_rates(points: Any) -> Any:

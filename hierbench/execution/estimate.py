@@ -6,7 +6,6 @@ Shapes: B batch.
 import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +26,6 @@ from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.record_reader import read_records
 from hierbench.training.fabric import resolve_precision
 from hierbench.training.feature_extraction import IMAGES_PER_BLOCK, blocks_at_once, frozen_backbone, one_thread_each
-from hierbench.utils.errors import UserError
 
 PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines the batch to time
 BUDGET = 0.3  # seconds that one timed step may take
@@ -165,10 +163,8 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
         pool = model.type_i_pool if kind == "type-I" else "average"
         cached = False
         if prepared is not None:
-            with suppress(UserError):  # damaged, which the jobs will say
-                cached = (
-                    find_features(CacheRequest.by(prepared, model, recipe.augment, inputs.digest, kind)) is not None
-                )
+            request = CacheRequest.by(prepared, model, recipe.augment, inputs.digest, kind)
+            cached = find_features(request) is not None
         if not cached and device is not None and per_image is None:
             per_image = _seconds_to_extract(recipe, device)
         seconds = 0.0 if cached else None if per_image is None else per_image * vectors

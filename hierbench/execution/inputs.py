@@ -50,12 +50,9 @@ def obtain(recipe: Recipe, options: Options) -> Inputs:
     if not options.dry_run:
         if options.mlflow is None:
             default_uri(options.runs)  # raises where it cannot be written down
-        try:
-            Store(options.runs).check_writable()
-        except UserError as error:
-            if data.find(recipe.data.variant, options.data_dir) is None:
-                raise
-            unwritable = str(error)
+        unwritable = Store(options.runs).write_problem()
+        if unwritable and data.find(recipe.data.variant, options.data_dir) is None:
+            raise UserError(unwritable)
         quality = recipe.data.jpeg_quality
         source = options.source
         if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:

@@ -52,7 +52,4 @@ def check_rates(
         return
     groups = group_names(recipe, method, hierarchy, feature_type)
     if groups is not None:
-        try:
-            check_group_names(names, groups)
-        except UserError as error:
-            raise UserError(f"methods.{method.name}: {error}") from None
+        check_group_names(names, groups, f"methods.{method.name}: ")

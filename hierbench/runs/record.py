@@ -206,19 +206,26 @@ class Record:
             OSError: it cannot be read.
             UserError: it is not a table of numbers.
         """
-        path = self.folder / "history.csv"
+        rows = self._history_rows()
+        if rows is None:
+            file = self.folder / "history.csv"
+            raise UserError(f"{file} is damaged; remove the folder {self.folder} to run it again")
+        return rows
+
+    def _history_rows(self) -> list[HistoryRow] | None:
+        """Return the rows of history.csv, None where it is not a table of numbers; an OSError if it cannot be read."""
         try:
-            rows = csv.DictReader(io.StringIO(read_text(path), newline=""))
+            rows = csv.DictReader(io.StringIO(read_text(self.folder / "history.csv"), newline=""))
             return [{key: float(value) for key, value in row.items()} for row in rows]
         except (ValueError, TypeError, AttributeError, csv.Error):  # non-numeric, missing or surplus cells
-            raise UserError(f"{path} is damaged; remove the folder {self.folder} to run it again") from None
+            return None
 
     @property
     def epochs_done(self) -> int:
         """How many epochs history.csv has by now; 0 if it is missing or corrupted."""
         try:
-            return len(self.history())
-        except (OSError, UserError):
+            return len(self._history_rows() or ())
+        except OSError:
             return 0
 
     def read(self, name: str, limit: int = LARGEST_TEXT) -> bytes:

@@ -28,15 +28,35 @@ class Trees:
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
-        self._known: dict[DatasetSpec, Hierarchy] = {}
+        self._tree_by_data: dict[DatasetSpec, Hierarchy | None] = {}
 
     def of(self, data: DatasetSpec) -> Hierarchy:
         """Return the tree that a run's data is on; a UserError if it is not here."""
-        if data not in self._known:
-            self._known[data] = self._read(data)
-        return self._known[data]
+        tree = self.find(data)
+        if tree is None:
+            raise UserError(self.missing(data))
+        return tree
 
-    def _read(self, data: DatasetSpec) -> Hierarchy:
+    def find(self, data: DatasetSpec) -> Hierarchy | None:
+        """Return the tree that a run's data is on, or None if it is not here."""
+        if data not in self._tree_by_data:
+            tree = next((tree for tree in self._candidates(data) if tree.digest() == data.hierarchy), None)
+            self._tree_by_data[data] = tree
+        return self._tree_by_data[data]
+
+    def missing(self, data: DatasetSpec) -> str:
+        """Return why a tree is not here."""
+        if self._candidates(data):
+            return (
+                f"the tree of {data.name} in {self.data_dir} is not that of the runs, whose digest is "
+                f"{data.hierarchy[:12]}; give the folder with their data by --data-dir"
+            )
+        return (
+            f"the tree of {data.name} comes with its data, and {data.name} is not prepared in {self.data_dir}; "
+            f"run: {how_to_prepare(data)}"
+        )
+
+    def _candidates(self, data: DatasetSpec) -> list[Hierarchy]:
         prepared = find_for_spec(data, self.data_dir)
         trees = list[Hierarchy]()
         if prepared is not None:
@@ -46,18 +66,7 @@ class Trees:
                 trees.append(Hierarchy.from_paths(shipped_paths(image_dataset(data.name)), data.distance))
             except FileNotFoundError:
                 pass
-        for tree in trees:
-            if tree.digest() == data.hierarchy:
-                return tree
-        if trees:
-            raise UserError(
-                f"the tree of {data.name} in {self.data_dir} is not that of the runs, whose digest is "
-                f"{data.hierarchy[:12]}; give the folder with their data by --data-dir"
-            )
-        raise UserError(
-            f"the tree of {data.name} comes with its data, and {data.name} is not prepared in {self.data_dir}; "
-            f"run: {how_to_prepare(data)}"
-        )
+        return trees
 
 
 def read_evidence(

@@ -134,6 +134,12 @@ class Store:
 
     def check_writable(self) -> None:
         """Raise a UserError unless the folder can be written."""
+        problem = self.write_problem()
+        if problem:
+            raise UserError(problem)
+
+    def write_problem(self) -> str:
+        """Return why the folder cannot be written, "" if it can."""
         probe = temporary_beside(self.root / "probe")
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -142,7 +148,8 @@ class Store:
             finally:
                 probe.unlink(missing_ok=True)
         except OSError as error:
-            raise UserError(f"runs cannot be written to {self.root}: {error.strerror or error}") from None
+            return f"runs cannot be written to {self.root}: {error.strerror or error}"
+        return ""
 
 
 def run_names(root: Path) -> list[str]:

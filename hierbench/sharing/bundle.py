@@ -134,12 +134,11 @@ class Bundle:
             scores, targets = record.predictions()
             return compact.pack(scores, targets, source), targets
         ranked, scores, targets = record.arrays("classes", "scores_of_classes?", "targets")
-        try:
-            num_classes = self._trees.of(record.scored.dataset).num_classes
-        except UserError:  # the number of classes is not in the file
+        tree = self._trees.find(record.scored.dataset)
+        if tree is None:  # the number of classes is not in the file
             return None, targets
         first = None if scores is None else scores[:, 0]
-        return compact.pack_ranked(ranked, first, num_classes, targets, source), targets
+        return compact.pack_ranked(ranked, first, tree.num_classes, targets, source), targets
 
 
 def _record_files(record: Record) -> list[tuple[str, bytes]]:

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 
@@ -34,8 +33,7 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
     Raises:
         UserError: the parts would differ between devices, or one would be left with a single image.
     """
-    num = -(-batch_size // micro_batch) if micro_batch else 1
-    smallest = batch_size - (num - 1) * -(-batch_size // num)  # as torch.chunk divides
+    num, smallest = _divide(batch_size, micro_batch)
     if num_ranks > 1 and batch_size % (num * num_ranks):
         divided = f" in {num} parts" if num > 1 else ""
         raise UserError(f"a batch of {batch_size} images{divided} cannot be shared by {num_ranks} devices equally")
@@ -46,6 +44,12 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
             f"themselves; batch norm needs at least {SMALLEST}"
         )
     return num
+
+
+def _divide(batch_size: int, micro_batch: int) -> tuple[int, int]:
+    """Return the number of parts of a batch, and the images of the smallest."""
+    num = -(-batch_size // micro_batch) if micro_batch else 1
+    return num, batch_size - (num - 1) * -(-batch_size // num)  # as torch.chunk divides
 
 
 def batch_shapes(batch_size: int, num_micro: int, num_ranks: int, size: Sequence[int]) -> list[tuple[int, ...]]:
@@ -84,9 +88,10 @@ def what_would_fit(job: Job, prepared: Prepared, device: str, gpus: Sequence[int
 def _largest_part(batch: int, limit: int, num_ranks: int) -> int:
     """Return the largest size of a part, up to `limit`, that a batch can be divided into; 0 without one."""
     for size in range(limit, SMALLEST * num_ranks - 1, -1):
-        with suppress(UserError):
-            count_micro_batches(batch, size, num_ranks)
-            return size
+        num, smallest = _divide(batch, size)
+        if batch % (num * num_ranks) == 0 or num_ranks == 1:
+            if smallest // num_ranks >= SMALLEST:
+                return size
     return 0
 
 

@@ -20,7 +20,7 @@ from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.overview_table import TableSummary, overview_table, read_claims
 from hierbench.leaderboard.paired import BASELINE
-from hierbench.leaderboard.statistics import Row, ranked_rows, with_best
+from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
 from hierbench.leaderboard.tables.board_table import seeds as seeds_of
@@ -36,7 +36,6 @@ from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import block, clean, short_name
 from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
 from hierbench.sharing.table_page import table_commands
-from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
@@ -163,22 +162,23 @@ class TablePage:
         return replace(sheet, title="Results on the test split", rows=lines)
 
     def _differences(self) -> Markup | None:
-        with suppress(UserError):  # no cross-entropy, or one seed
-            sheet = self.table.board.compare(BASELINE).table
-            return table_markup(replace(sheet, title="Differences from cross-entropy"))
-        return None
+        if not self.table.board.tests:  # no cross-entropy, or one seed
+            return None
+        sheet = self.table.board.compare(BASELINE).table
+        return table_markup(replace(sheet, title="Differences from cross-entropy"))
 
     def _draw(self) -> str:
         """Draw the picture if the records suffice and the table does not have very many rows."""
         name = f"{INDEX_PICTURE}.svg"
-        if 0 < len(self.table.board.rows) <= MOST_DRAWN:
-            with suppress(UserError):
-                target = self.writer.root / self.folder / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                draw_one(INDEX_PICTURE, self.table.board, self.table.dataset, self.table.folder, target)
-                self.writer.add(f"{self.folder}/{name}")
-                return name
-        return ""
+        rows = self.table.board.rows
+        is_drawable = any(all(row.metrics[axis].mean is not None for axis in AXES) for row in rows)
+        if not is_drawable or len(rows) > MOST_DRAWN:
+            return ""
+        target = self.writer.root / self.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draw_one(INDEX_PICTURE, self.table.board, self.table.dataset, self.table.folder, target)
+        self.writer.add(f"{self.folder}/{name}")
+        return name
 
     def _downloads(self) -> dict[str, str]:
         """Write the table in other formats and the archive of its records; return the title of each file by name."""

@@ -24,7 +24,6 @@ from hierbench.sharing.published_tree import shipped_tree, tree_beside
 from hierbench.sharing.verification.cross_checks import check_copies, check_reranked, check_targets, shipped_trees
 from hierbench.sharing.verification.method_checks import check_method
 from hierbench.sharing.verification.recomputation import Ranks, Targets, recompute
-from hierbench.utils.errors import UserError
 
 CLOSE = 1e-9  # relative: sums of floats depend on the number of threads
 
@@ -90,19 +89,19 @@ class _Checks:
         """Return the tree of a run, None if it is not here, with a note; reject another tree of a built-in dataset."""
         # The tree of the data prepared here, which may be a part of the dataset, is accepted as well.
         data = check.dataset
-        try:
-            return self.trees.of(data)
-        except UserError as error:
-            digest = shipped_trees().get((image_dataset(data.name), data.distance), data.hierarchy)
-            if data.hierarchy != digest:
-                recorded = data.hierarchy[:12]
-                shipped = digest[:12]
-                check.reject(f"its tree {recorded} is not that of {data.name}, whose digest ships: {shipped}")
-            if data not in self._beside:
-                self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
-            if self._beside[data] is None:
-                check.note(f"nothing is computed: {error}")
-            return self._beside[data]
+        tree = self.trees.find(data)
+        if tree is not None:
+            return tree
+        digest = shipped_trees().get((image_dataset(data.name), data.distance), data.hierarchy)
+        if data.hierarchy != digest:
+            recorded = data.hierarchy[:12]
+            shipped = digest[:12]
+            check.reject(f"its tree {recorded} is not that of {data.name}, whose digest ships: {shipped}")
+        if data not in self._beside:
+            self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
+        if self._beside[data] is None:
+            check.note(f"nothing is computed: {self.trees.missing(data)}")
+        return self._beside[data]
 
 
 def _check_further(
