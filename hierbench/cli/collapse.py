@@ -15,7 +15,6 @@ from hierbench.leaderboard.table import CommandOutput
     methods="ce,haframe",
     types="type-I,type-II",
     executor="local",
-    address=None,
     plan_only=False,
 )
 def collapse(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hierbench.cli.shared_options import TableOptions
+from hierbench.cli.shared_options import TableOptions, ViewOptions
 from hierbench.config.options import Options
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.formats.terminal import show
@@ -28,7 +28,7 @@ FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  
 
 
 def command(
-    example: str, *, table: Format | None = None, **fixed: Any
+    example: str, *, table: Format | None = None, view: bool = False, **fixed: Any
 ) -> Callable[[Callable[..., Result]], Callable[..., None]]:
     """Turn a function into a command that exits with the code it returns, by default 0.
 
@@ -38,6 +38,7 @@ def command(
     Args:
         example: arguments of `hierbench` that the help ends with; a test runs them.
         table: default of --format, for a function that returns a table or `CommandOutput`; it is written once.
+        view: whether with --sort and --rows.
         fixed: values of fields that are not options of the command.
     """
 
@@ -53,7 +54,9 @@ def command(
             parameters |= groups[name][1] if name in groups else {name: parameter}
         if table is not None:
             table_parameters = _fields(TableOptions, fixed)
-            about = f"Format of the table; by default {table}, fitted to the width of a terminal."
+            if view:
+                table_parameters |= _fields(ViewOptions, fixed)
+            about = f"Format of the table; by default {table}, fitted to a terminal. --json: --format json."
             format_parameter = table_parameters["format_"]
             table_parameters["format_"] = format_parameter.replace(annotation=Annotated[Format | None, about])
             parameters |= {name: p for name, p in table_parameters.items() if name not in function_parameters}
@@ -64,13 +67,11 @@ def command(
 
             if table is not None:
                 format_name = values["format_"]
-                if values["as_json"] and format_name not in (None, "json"):
-                    raise UserError(f"--json does not go with --format {format_name}")
-                values["format_"] = "json" if values["as_json"] else format_name or table
-                values["as_json"] = values["format_"] == "json"
+                values["format_"] = format_name or table
             passed = {name: values[name] for name in function_parameters if name not in groups}
             for name, (kind, options) in groups.items():
-                passed[name] = kind(**fixed, **{option: values[option] for option in options})
+                constants = {field.name: fixed[field.name] for field in fields(kind) if field.name in fixed}
+                passed[name] = kind(**constants, **{option: values[option] for option in options})
             output = None if "output" in function_parameters else values.get("output")
             trains = any(kind is Options for kind, _ in groups.values())
             if trains and output is not None and not output.resolve().parent.is_dir():  # not after the training
@@ -81,11 +82,11 @@ def command(
                 raise typer.Exit(shown or 0)
             chosen_rows = None if "rows" in function_parameters else values.get("rows")
             if shown.table is not None and (chosen_rows or values.get("sort")):
-                if values["as_json"]:
+                if format_name == "json":
                     raise UserError("--sort and --rows are for tables that people read; JSON has all rows")
                 view = choose_rows(shown.table, chosen_rows) if chosen_rows else shown.table
                 shown = shown._replace(table=sort_rows(view, values["sort"]) if values["sort"] else view)
-            if shown.table is not None and output is None and not values["as_json"] and is_terminal(format_name):
+            if shown.table is not None and output is None and is_terminal(format_name):
                 show(shown.table)
             elif shown.table is not None:
                 write_result(render(shown.table, values["format_"]), output)
@@ -154,7 +155,15 @@ class Command(TyperCommand):
             vars(argument)["display_type_rich"] = lambda ctx: None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words of the command line; --draw without the name of a picture leaves that to the command."""
+        """Read the words of the command line.
+
+        --json stands for --format json; --draw without the name of a picture leaves that to the command.
+        """
+        if any(parameter.name == "format_" for parameter in self.params) and "--json" in args:
+            form = "".join(args[args.index("--format") + 1 :][:1]) if "--format" in args else "json"
+            if form != "json":
+                raise UserError(f"--json does not go with --format {form}")
+            args = [word for arg in args for word in (("--format", "json") if arg == "--json" else (arg,))]
         for i, word in enumerate(args):
             if word == "--draw" and not "".join(args[i + 1 : i + 2]).endswith(PICTURE_SUFFIXES):
                 args = [*args[:i], "--draw=", *args[i + 1 :]]

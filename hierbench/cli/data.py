@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hierbench.cli.command import command, group, write_result
+from hierbench.cli.shared_options import PLAIN_TREES, plain_trees
 from hierbench.config.completion import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
 from hierbench.config.tree_options import TreeOptions
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from hierbench.data.user.template import TemplateRequest
 
 
-@command("data list", table="terminal")
+@command("data list", table="terminal", output=None)
 def list_(
     dataset: Annotated[
         str | None,
@@ -91,7 +92,7 @@ def tree(
             print(line)
 
 
-@command("data new birds --images images --tree taxonomy.csv")
+@command("data new birds --images images --tree taxonomy.csv", **PLAIN_TREES)
 def new(
     name: Annotated[str, typer.Argument(help="Name of the dataset: letters, digits, - and _.")],
     tree: Annotated[str, "File of a tree, see `data tree`, or the name of one that comes with hierbench."],
@@ -125,7 +126,8 @@ def new(
             raise UserError("--backbone and --resize are for images; features are trained on as they are")
         file = output or Path(f"{name}.toml")
         request = TemplateRequest(name, "", tree, file, features=features, options=options, order=order or "")
-        sizes = write_recipe(request, lambda share: None, lambda line: print(line, file=sys.stderr))
+        with plain_trees(tree):
+            sizes = write_recipe(request, lambda share: None, lambda line: print(line, file=sys.stderr))
         return _announce(request, sizes, "rows")
     if order:
         raise UserError("--order is for features; images have the names of their classes")
@@ -139,7 +141,7 @@ def new(
         name, images, tree, file, backbone, resize, size, options=options, skip_broken=skip_broken
     )
     try:
-        with Meter(f"reading {name}", 1.0) as meter:
+        with plain_trees(tree), Meter(f"reading {name}", 1.0) as meter:
             sizes = write_recipe(request, lambda share: meter.part("images", share, 1.0), meter.say)
     except BrokenImagesError as error:
         print("\n".join(error.names))

@@ -4,7 +4,7 @@ from hierbench.cli.command import command
 from hierbench.leaderboard.table import Line, Table, Text
 
 
-@command("env", table="terminal")
+@command("env", table="terminal", output=None)
 def env() -> Table:
     """Print the environment, for a bug report."""
     import torch

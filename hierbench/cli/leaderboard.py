@@ -1,12 +1,9 @@
 """`hierbench leaderboard`."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from hierbench.cli.command import command, is_given, print_lines
+from hierbench.cli.command import command
 from hierbench.cli.shared_options import MetricsOption
 from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.leaderboard.table import Table
@@ -14,9 +11,8 @@ from hierbench.leaderboard.table_view import Bold, choose_columns, mark
 from hierbench.utils.errors import UserError
 
 
-@command("leaderboard --dataset shapes --format latex --output table.tex", table="markdown")
+@command("leaderboard --dataset shapes --format latex --output table.tex", table="markdown", view=True)
 def leaderboard(
-    context: typer.Context,
     dataset: DatasetOption,
     selection: RunSelection,
     numbers: Annotated[Literal["runs", "paper", "both"], "Our runs, the published table, or both."] = "runs",
@@ -25,7 +21,6 @@ def leaderboard(
     bold: Annotated[Bold, "Numbers in bold: the best of the competitive rows, of all rows, or none."] = "competitive",
     caption: Annotated[str, "Caption of a LaTeX table."] = "",
     label: Annotated[str, "Label of a LaTeX table, for \\ref."] = "",
-    publish: Annotated[Path | None, "Folder to publish into, as hierbench publish does."] = None,
 ) -> Table | None:
     """Print the table of a dataset: of runs, of the paper, or both.
 
@@ -35,18 +30,6 @@ def leaderboard(
     from hierbench.leaderboard.columns import requested_columns
 
     requested = requested_columns(metrics)
-    if publish is not None:
-        from hierbench.sharing.publication import publish as publish_table
-
-        if numbers != "runs":
-            raise UserError("--publish is for runs; the paper's tables are already published")
-        other_options = [name for name in ("output", "format_", "as_json") if is_given(context, name)]
-        if other_options:
-            option = {"output": "--output", "format_": "--format", "as_json": "--json"}[other_options[0]]
-            raise UserError(f"{option} is for the printed table; --publish writes all formats into its folder")
-        lines = publish_table(dataset, publish, selection, None if metrics is None else requested)
-        print_lines(lines.notes, lines.lines)
-        return None
     from hierbench.leaderboard.open_board import note, open_board
 
     if numbers != "both":

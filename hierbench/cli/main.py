@@ -3,7 +3,9 @@
 import io
 import os
 import sys
+from contextvars import ContextVar
 from importlib import import_module
+from traceback import print_exception
 from typing import Annotated
 
 import typer
@@ -38,6 +40,9 @@ for part in (methods, data, site):
     app.add_typer(part.app, name=part.__name__.rpartition(".")[2])
 
 
+shows_traceback = ContextVar("shows_traceback", default=False)
+
+
 def _say_version(is_given: bool) -> None:
     if is_given:
         from hierbench import __version__
@@ -51,8 +56,10 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
     ] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error comes from.")] = False,
 ) -> None:
     """Take the options of the program itself."""
+    shows_traceback.set(traceback)
 
 
 def main() -> None:
@@ -65,6 +72,9 @@ def main() -> None:
         if code == 130:
             raise KeyboardInterrupt  # Typer turned it into an exit code
     except (UserError, typer.TyperException) as error:
+        if shows_traceback.get():
+            error.__suppress_context__ = False  # also the cause that the line stands for
+            print_exception(error)
         text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
         if type(error).__name__ == "NoArgsIsHelpError":
             print(text)
@@ -76,6 +86,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader closed the pipe
         code = 0
     except OSError as error:
+        if shows_traceback.get():
+            print_exception(error)
         where = f"{error.filename}: " if error.filename else ""
         _end(f"{where}{error.strerror or error}", 1)
     except MemoryError:

@@ -12,7 +12,7 @@ from hierbench.config.completion import complete_methods
 from hierbench.leaderboard.table import Line, Table, Text
 
 
-@command("methods list", table="terminal")
+@command("methods list", table="terminal", output=None)
 def list_() -> Table:
     """List the installed methods."""
     from hierbench.api.registry import BrokenMethod, find_all

@@ -35,7 +35,7 @@ MEANING = {
 }
 
 
-@command("reproduce runs ce:type-I", table="terminal")
+@command("reproduce runs ce:type-I", table="terminal", output=None)
 def reproduce(
     board: Annotated[
         Path, typer.Argument(metavar="BOARD", help="A published table, FOLDER/DATASET, or a runs folder.")
@@ -50,7 +50,6 @@ def reproduce(
     run: Annotated[bool, "Run the command, and compare."] = False,
     runs: Annotated[Path | None, "Folder of the new runs; by default one that is removed if all agree."] = None,
     data_dir: DataOption = Path("data"),
-    source: Annotated[Path | None, "Your copy of the dataset, read if it is not prepared yet."] = None,
     weights: WeightsOption = None,
     device: DeviceOption = "auto",
     jobs: Annotated[
@@ -62,7 +61,7 @@ def reproduce(
 
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
     """
-    run_options = {"--runs": runs, "--source": source, "--weights": weights, "--jobs": jobs}
+    run_options = {"--runs": runs, "--weights": weights, "--jobs": jobs}
     used_options = [name for name, value in run_options.items() if value is not None] + ["--device"] * (
         device != "auto"
     )
@@ -72,7 +71,7 @@ def reproduce(
     from hierbench.studies.reproduction import find_rows
     from hierbench.studies.retraining import repeat
 
-    again = {"data_dir": data_dir, "source": source, "weights": weights, "device": device, "jobs": jobs}
+    again = {"data_dir": data_dir, "weights": weights, "device": device, "jobs": jobs}
     rows = find_rows(RunSelection(board, data_dir, protocol, request), row, dataset)
     if constraints:
         print(constraints_of(rows), end="")

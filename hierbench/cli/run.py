@@ -45,7 +45,7 @@ def ablate(
     from hierbench.leaderboard.ablation_table import ablation_from_paper, ablation_table
 
     if numbers == "paper":
-        harmless = {"dataset", "methods", "types", "runs", "data_dir", "device", "as_json"}
+        harmless = {"dataset", "methods", "types", "runs", "data_dir", "device"}
         plain = Options(dataset)
         if any(getattr(options, f.name) != getattr(plain, f.name) for f in fields(Options) if f.name not in harmless):
             raise UserError("--numbers paper prints the published table and takes no options of training")

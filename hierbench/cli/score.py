@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.shared_options import MetricsOption, dataset_option
+from hierbench.cli.shared_options import PLAIN_TREES, MetricsOption, dataset_option, plain_trees
 from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.config.tree_options import TreeOptions
 from hierbench.leaderboard.table import CommandOutput
 
 
-@command("score predictions.npz --tree cifar100", table="markdown")
+@command("score predictions.npz --tree cifar100", table="markdown", **PLAIN_TREES)
 def score(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Predictions, .npz .npy .csv .parquet .json; one per seed.")
@@ -53,7 +53,8 @@ def score(
     columns = requested_columns(metrics)
     request = ScoreRequest(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
     request = replace(request, options=options, order=order, scores=scores)
-    report = score_files(request)
+    with plain_trees(tree):
+        report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)
     where = folder_options(runs, data_dir)
     place = f"recorded in {folders}; the row is in: hierbench leaderboard --dataset {dataset}{where}"

@@ -1,14 +1,20 @@
 """The options that several commands share; those of commands that train are in `hierbench.config.options`."""
 
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.models import OptionInfo
 
 from hierbench.config.completion import complete_dataset, complete_last
+from hierbench.config.tree_options import DEFAULT_OPTIONS
 from hierbench.leaderboard.formats import Format
+from hierbench.utils.errors import UserError
 
 
 def complete_metrics(incomplete: str) -> list[str]:
@@ -25,7 +31,6 @@ def dataset_option(help: str) -> OptionInfo:
     return option
 
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OutputOption = Annotated[Path | None, "Write to this file instead of standard output."]
 MetricsOption = Annotated[
     str | None,
@@ -38,12 +43,35 @@ MetricsOption = Annotated[
 NumbersOption = Annotated[Literal["runs", "paper"], "Numbers of our runs, or of the published table."]
 
 
+# `data tree` alone has all options of trees; it writes a file that others read without.
+PLAIN_TREES: dict[str, Any] = {
+    name: getattr(DEFAULT_OPTIONS, name) for name in ("parents", "inner", "encoding", "separator")
+}
+
+
+@contextmanager
+def plain_trees(tree: str | None) -> Iterator[None]:
+    """Let errors that name other options of trees say which command has them."""
+    try:
+        yield
+    except UserError as error:
+        if re.search(rf"--({'|'.join(PLAIN_TREES)})\b", str(error)):
+            way = f"hierbench data tree {shlex.quote(str(tree))} OPTIONS --output tree.csv"
+            raise UserError(f"{error}; options of trees are those of: {way}") from error
+        raise
+
+
 @dataclass(frozen=True)
 class TableOptions:
     """The options of every command that shows a table."""
 
     format_: Annotated[Format | None, "Format of the table."] = None
-    as_json: JsonOption = False
     output: OutputOption = None
+
+
+@dataclass(frozen=True)
+class ViewOptions:
+    """The options of commands whose table people look things up in."""
+
     sort: Annotated[str | None, "Sort by this column, best first."] = None
     rows: Annotated[str | None, "The first N rows, or those that these words name, separated by commas."] = None

@@ -56,7 +56,7 @@ def _cluster_address(address: str | None) -> str:
         return where
     host, _, port = where.rpartition(":")
     if "/" in where or not host or not port.isdigit():
-        raise UserError(f"--address: HOST:PORT of a cluster's head node, or auto; got {where!r}")
+        raise UserError(f"--executor ray: HOST:PORT of a cluster's head node, or auto; got {where!r}")
     try:
         socket.create_connection((host.strip("[]"), int(port)), HEAD_NODE_SECONDS).close()
     except (OSError, OverflowError) as error:

@@ -86,8 +86,8 @@ def resolve(
     types = chosen_types(options.types)
     num_seeds = requested_seeds(options, recipe)
     check_request(recipe, methods, types, options.overrides)
-    if options.executor == "ray" and not options.dry_run:
-        device: Device = device_on_cluster(options.address, options.device)
+    if options.uses_ray and not options.dry_run:
+        device: Device = device_on_cluster(options.ray_address, options.device)
     else:  # jobs that run elsewhere keep the device as asked
         device = options.device if options.remote else choose_device(options.device)
     if device == "cuda" and options.device == "auto" and recipe.model.frozen:

@@ -106,7 +106,7 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         threads=threads,
         devices=options.devices,
         jobs_per_gpu=options.jobs_per_gpu,
-        executor=options.executor,
-        address=options.address,
+        executor="ray" if options.uses_ray else "local",
+        address=options.ray_address,
         **more,
     )

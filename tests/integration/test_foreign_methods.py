@@ -131,7 +131,7 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_
     assert code == 2 and f"a method from a file is given with --method; the file that ran is kept in {kept}" in err
     (other,) = specs.keys() - {job}
     shutil.rmtree(tmp_path / "runs" / other)  # the same code and the same predictions, which no table may have twice
-    code, _, err = cli(tmp_path, "leaderboard", "--dataset", "shapes", *runs[:2], "--publish", tmp_path / "published")
+    code, _, err = cli(tmp_path, "publish", "--dataset", "shapes", *runs[:2], "--output", tmp_path / "published")
     assert code == 0 and read(tmp_path / "published/shapes" / job / "foreign.py") == read(kept), err
 
 

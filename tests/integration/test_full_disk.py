@@ -181,7 +181,7 @@ def test_mlflow_without_room_costs_a_warning(disk, undisturbed, data_dir, cli, m
 
 OUTPUTS = {
     "table": ("leaderboard", "--dataset", "shapes", "--output", "DISK/table.md"),
-    "published": ("leaderboard", "--dataset", "shapes", "--publish", "DISK/published"),
+    "published": ("publish", "--dataset", "shapes", "--output", "DISK/published"),
     "paper": ("ablate", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/table.md"),
     "figure": ("plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/figure.svg"),
     "raster": ("plot", "frame", "--output", "DISK/figure.png"),

@@ -228,7 +228,7 @@ def test_hie_and_its_coarse_network(cli, folder, data_dir, tmp_path):
     page = cli(folder, "mistakes", "hie", "ce", "--dataset", "shapes", *where, "--output", tmp_path / "page.html").ok()
     shown = (tmp_path / "page.html").read_text()
     assert "Re-ranks runs" in shown and specs["_coarse_ce"][0][:12] in shown, page.said
-    cli(folder, "leaderboard", "--dataset", "shapes", *where[:2], "--publish", tmp_path / "published").ok()
+    cli(folder, "publish", "--dataset", "shapes", *where[:2], "--output", tmp_path / "published").ok()
     published_ids = {path.parent.name for path in tmp_path.glob("published/shapes/*/spec.json")}
     assert published_ids == {name for name, _ in specs.values()}
     again = cli(folder, "leaderboard", "--dataset", "shapes", "--runs", tmp_path / "published/shapes").ok()

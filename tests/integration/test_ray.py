@@ -107,7 +107,7 @@ def test_a_node_is_killed_in_the_middle(cli, cluster, work, data_dir, undisturbe
     killer = threading.Thread(target=kill)
     killer.start()
     arguments = ["--methods", ",".join(f"{work}/{name}.py" for name in ("patient", "calm", "deadly")), *FAST]
-    where = ["--runs", work / "shared", "--data-dir", data_dir, "--executor", "ray", "--address", cluster.address]
+    where = ["--runs", work / "shared", "--data-dir", data_dir, "--executor", f"ray:{cluster.address}"]
     done = cli(work, "run", *arguments, *where, "--json")
     killer.join()
     assert done.code == 1, done.err
@@ -152,7 +152,7 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, monkeypatch):
     tune = ["tune", "--method", "haframe", "--dataset", "shapes", "--data-dir", data_dir, "--mlflow", "off", *SHORT]
     for value in ("runs=1", "grid.haframe.gamma=[2]", "grid.haframe.alpha=[0.3,0.5]"):
         tune += ["--set", f"tune.{value}"]
-    on_ray = ("--runs", work / "grid", "--executor", "ray", "--address", cluster.address)
+    on_ray = ("--runs", work / "grid", "--executor", f"ray:{cluster.address}")
     tables, metrics, winners = [], [], []
     monkeypatch.setattr("hierbench.execution.resources.num_cores", lambda: 1)  # one job at a time, one thread for it
     for where in (on_ray, ("--runs", work / "grid-here")):

@@ -120,7 +120,7 @@ def test_a_cluster_that_is_lost_in_the_middle_ends_the_command(work, data_dir, s
 
 @pytest.mark.parametrize("command", ["run", "ablate"])
 def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
-    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray", "--address", "127.0.0.1:1"]
+    where = ["--runs", tmp_path / "runs", "--data-dir", data_dir, "--executor", "ray:127.0.0.1:1"]
     done = cli(tmp_path, command, "--dataset", "shapes", *where, "--dry-run")
     assert done.code == 0 and " to train" in done.out
     assert "on this machine" not in done.out  # the time of a cluster is not known
@@ -130,8 +130,8 @@ def test_a_dry_run_connects_to_nothing(cli, tmp_path, data_dir, command):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["--executor", "ray", "--address", "127.0.0.1:1"], ["no Ray cluster at 127.0.0.1:1: Connection refused"]),
-        (["--executor", "ray", "--address", "192.0.2.1:1"], ["no Ray cluster at 192.0.2.1:1: "]),  # does not answer
+        (["--executor", "ray:127.0.0.1:1"], ["no Ray cluster at 127.0.0.1:1: Connection refused"]),
+        (["--executor", "ray:192.0.2.1:1"], ["no Ray cluster at 192.0.2.1:1: "]),  # does not answer
     ],
 )
 def test_a_mistake_is_one_line(cli, tmp_path, monkeypatch, arguments, parts):

@@ -22,7 +22,7 @@ COLLAPSE = ("collapse", "--dataset", "shapes", "--seeds", "1", "--jobs", "1", *S
 TUNE = ("tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "1", "--output", "tuned.toml", *SMALL)
 TUNE += ("--set", "tune.grid.haframe.alpha=[0.3]", "--set", "tune.grid.haframe.gamma=[2]", "--set", "tune.runs=1")
 TABLE = ("leaderboard", "--dataset", "shapes")
-PUBLISH = (*TABLE, "--publish", "published")
+PUBLISH = ("publish", "--dataset", "shapes", "--output", "published")
 PICTURE = ("plot", "severity", "--dataset", "shapes")
 MISTAKES = ("mistakes", "--dataset", "shapes", "ce:type-I", "crm:type-I")
 PREPARE = ("data", "prepare", "shapes", "--force")

@@ -80,7 +80,7 @@ def test_another_result_is_named(cli, folder, monkeypatch):
 
 
 def test_a_user_s_method_is_run_from_the_record_only_on_demand(cli, folder):
-    cli(folder, "leaderboard", "--dataset", "shapes", "--publish", "published").ok()
+    cli(folder, "publish", "--dataset", "shapes", "--output", "published").ok()
     shown = cli(folder, "reproduce", "published/shapes", "mine").ok()
     assert "came with the record: read it before it is run" in shown.out
     assert "note: running" not in shown.err

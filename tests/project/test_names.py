@@ -1,6 +1,7 @@
 """Names in the project: no vague variables, and no two modules or classes share a name."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -37,3 +38,40 @@ def test_modules_and_classes_have_names_of_their_own():
     names = Counter(path.name for path in trees if path.name != "__init__.py")
     classes = Counter(node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, count in (names + classes).items() if count > 1] == []
+
+
+def assigned_names(tree):
+    """Names that a file binds, and its functions' parameters."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def is_packed(node):
+    """Whether a statement assigns several unrelated values, `a, b = x, y`; a swap does not."""
+    if not isinstance(node, ast.Assign) or not all(isinstance(n, ast.Tuple) for n in (node.targets[0], node.value)):
+        return False
+    left, right = (sorted(map(ast.unparse, side.elts)) for side in (node.targets[0], node.value))
+    return left != right
+
+
+def test_statements_assign_one_thing():
+    nodes = [node for tree in modules("hierbench", "methods", "leaderboard").values() for node in ast.walk(tree)]
+    assert sum(map(is_packed, nodes)) <= 3
+    assert sum(isinstance(node, ast.NamedExpr) for node in nodes) <= 40
+
+
+def test_a_constant_means_one_thing():
+    values = {}
+    for path, tree in modules("hierbench", "methods", "leaderboard").items():
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper():
+                values.setdefault(node.targets[0].id, {})[ast.unparse(node.value)] = path.name
+    assert {name: list(places.values()) for name, places in values.items() if len(places) > 1} == {}
+
+
+def test_no_name_begins_with_a_position():
+    names = [name for tree in modules("hierbench", "methods", "leaderboard").values() for name in assigned_names(tree)]
+    assert [name for name in names if re.match("(own|given|wanted|known|of)_", name)] == []

@@ -30,7 +30,7 @@ def made(cli, trained, tmp_path_factory):
     """A folder with runs of three methods and three seeds, and their published table."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(trained, folder / "runs")
-    cli(folder, "leaderboard", "--dataset", "shapes", "--publish", "published").ok()
+    cli(folder, "publish", "--dataset", "shapes", "--output", "published").ok()
     return folder
 
 
@@ -236,7 +236,7 @@ def test_a_kept_metric_that_does_not_follow(runs):
 
 def test_a_published_table_with_more_columns_is_compared_too(made, data_dir, tmp_path, cli):
     options = ("--dataset", "shapes", "--runs", made / "runs", "--data-dir", data_dir)
-    cli(tmp_path, "leaderboard", *options, "--metrics", "+ece", "--publish", "published").ok()
+    cli(tmp_path, "publish", *options, "--metrics", "+ece", "--output", "published").ok()
     published = Tampered(tmp_path / "published/shapes", data_dir=tmp_path / "no-data")
     assert not published.report().num_rejected
     table = tmp_path / "published/shapes.json"

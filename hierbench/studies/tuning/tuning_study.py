@@ -66,7 +66,7 @@ def tune(
     """Search for each method on each type, one after another; the exit code is 0, or 1 where a run failed."""
     recipe = requested_recipe(options)
     sampler = sampler or recipe.tune.sampler
-    if options.executor == "ray" and sampler == "tpe":
+    if options.uses_ray and sampler == "tpe":
         raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
     if sampler == "tpe":
         trials = trials or recipe.tune.trials
