@@ -95,7 +95,7 @@ def test_commands_with_a_table_take_all_formats(cli, tmp_path):
     options = {name: {option for p in command.params for option in p.opts} for name, command in COMMANDS.items()}
     assert {name for name, names in options.items() if "--format" in names} == set(TABLES)
     for form in TABLE_FORMATS:
-        words = ("ablate", "--dataset", "fgvc", "--numbers", "paper", "--format", form)
+        words = ("leaderboard", "--dataset", "fgvc", "--numbers", "paper", "--format", form)
         out = cli(tmp_path, *words).ok().out
         cli(tmp_path, *words, "--output", "table").ok()
         assert "HAFrame" in out and (tmp_path / "table").read_text() == out
