@@ -130,8 +130,7 @@ def measure(
     trees = Trees(data_dir)
     with Meter("metrics", float(len(missing))) as meter:
         for run in missing:
-            assert run.dataset is not None
-            tree = trees.of(run.dataset)
+            tree = trees.of(run.data)
             run_metrics = values_by_run[run.id]
             needed = [name for name in names if name not in run_metrics]
             for name in needed:

@@ -44,8 +44,7 @@ def rejected_rows(rows: Sequence[ConsistencyCheck]) -> frozenset[str]:
 
 def _check_row(row: Sequence[Record], all_records: Records) -> ConsistencyCheck:
     """Return the finding of one row: whether its seeds are complete, and where they were run."""
-    spec = row[0].spec
-    assert spec is not None
+    spec = row[0].job
     label = f"{spec.dataset.name} {spec.method.name} {spec.type}"
     finding = ConsistencyCheck(label, runs=[record.id for record in row])
     seeds = sorted({record.job.seed for record in row})

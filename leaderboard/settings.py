@@ -45,8 +45,7 @@ def _value_in_spec(spec: Spec, content: dict[str, Any], key: str) -> Any:
 
 def published_value(dataset: str, key: str) -> Any:
     """Return a key's value in the published pipeline."""
-    recipe = find_recipe(dataset, "authors")
-    assert recipe is not None, dataset
+    recipe = shipped_recipe(dataset, protocol="authors")
     value = _walk(recipe.model_dump(mode="json", by_alias=True), key)
     return DEFAULTS[key] if value is NO_VALUE else value
 

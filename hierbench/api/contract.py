@@ -223,8 +223,8 @@ def _check_level_scores(cls: type[Method]) -> None:
         predictions = [method.level_scores(method(features[:size])) for size in (NUM_EXAMPLES, 2, 1)]
     all_levels: list[Tensor] = []
     for size, levels in zip((NUM_EXAMPLES, 2, 1), predictions, strict=True):
-        require(isinstance(levels, list), "level_scores must return a list of tensors, coarsest level first")
-        assert levels is not None
+        if not isinstance(levels, list):
+            raise ContractError("level_scores must return a list of tensors, coarsest level first")
         all_levels = all_levels or levels
         shapes = [tuple(level.shape) for level in levels]
         expected = [(size, nodes) for nodes in CONTRACT_TREE.level_sizes]

@@ -54,6 +54,18 @@ class Recipe(Closed):
     # Hyperparameters by method; a table `lr` replaces learning rates of the type for one method.
     methods: dict[str, Annotated[dict[str, Any], AfterValidator(checked_section)]] = Field(default={})
 
+    @property
+    def user_source(self) -> SourceSection:
+        """The images or features and the tree of a user's dataset."""
+        assert self.source is not None, self.dataset
+        return self.source
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(H, W) of the images, where it is one of images; `_is_whole` requires it there."""
+        assert self.expected.image_size is not None, self.dataset
+        return self.expected.image_size
+
     @model_validator(mode="before")
     @classmethod
     def _fits_inputs(cls, content: dict[str, Any]) -> dict[str, Any]:

@@ -127,9 +127,8 @@ def find_features(request: CacheRequest) -> Features | None:
         UserError: it is damaged; the sizes of its files are compared here, their contents by `check_features`.
     """
     folder = request.folder
-    if request.model.given_features:
-        assert request.prepared.vectors is not None
-        vectors = request.prepared.vectors
+    vectors = request.prepared.vectors
+    if vectors is not None:
         return Features(folder, {"channels": vectors["num_channels"], "scale": vectors["scale"]})
     if not folder.exists():
         return None

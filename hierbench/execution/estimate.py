@@ -175,9 +175,7 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
 def _seconds_to_extract(recipe: Recipe, device: str) -> float:
     """Return the seconds of one image's features, in as many blocks at a time as in extraction."""
     backbone = frozen_backbone(recipe.model, None).to(device)
-    size = recipe.model.input_size or recipe.expected.image_size
-    assert size is not None, recipe.dataset
-    height, width = size
+    height, width = recipe.model.input_size or recipe.image_size
     at_once = blocks_at_once(device, (height, width))
 
     def compute(num: int) -> None:

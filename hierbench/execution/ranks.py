@@ -131,6 +131,6 @@ def _sendable(error: BaseException) -> BaseException:
 
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+    if parent is not None:
+        parent.join()
     os._exit(1)

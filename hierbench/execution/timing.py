@@ -51,7 +51,7 @@ class Workload:
     batches: int = 4  # N / B
 
     def __post_init__(self) -> None:
-        self.split = NoiseFeatures(self) if self.model.frozen else NoiseImages(self)
+        self.split = NoiseFeatures(self) if self.image_size is None else NoiseImages(self, self.image_size)
         self.targets = torch.arange(self.batch, device=self.device) % self.hierarchy.num_classes
 
     def autocast(self) -> torch.autocast:
@@ -66,9 +66,8 @@ class Workload:
 class NoiseImages(Split):
     """A split of uint8 noise [N, 3, H, W], of which B images are evaluated."""
 
-    def __init__(self, work: Workload) -> None:
-        assert work.image_size is not None
-        images = torch.randint(0, 256, (work.batches * work.batch, 3, *work.image_size), dtype=torch.uint8)
+    def __init__(self, work: Workload, size: tuple[int, int]) -> None:
+        images = torch.randint(0, 256, (work.batches * work.batch, 3, *size), dtype=torch.uint8)
         _hold_noise(self, images, work)
         self.crop = make_crop(work.augment)
         self.input_size = work.model.input_size

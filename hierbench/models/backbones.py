@@ -158,7 +158,8 @@ def build_own(name: str, group_input: GroupInput = "activated") -> Backbone:
     if name == "resnet50":
         return resnet50()
     match = WIDE_RESNET.fullmatch(name)
-    assert match is not None
+    if match is None:
+        raise UserError(f"{name} is no backbone of hierbench")
     depth, width, stride = match.groups()
     momentum = 0.001 if name == "wrn28-8" else 0.1
     return wide_resnet(int(depth), int(width), momentum=momentum, stem_stride=int(stride or 1), group_input=group_input)

@@ -100,7 +100,8 @@ def _remote(model: Model) -> "Remote | HubFile":
     remote: Remote | HubFile | None = (
         None if library_entry is None else library_entry[0].default_weights(library_entry[1])
     )
-    assert remote is not None, "check_backbone raises for what has none"
+    if remote is None:
+        raise UserError(f"{model.backbone} has no weights to download")
     return remote
 
 

@@ -109,7 +109,8 @@ def run(
     file = None if isinstance(tuned, bool) else Path(tuned)
     with _same_torch():
         ended = compare(options, tuned=bool(tuned), file=file, columns=parse_columns(metrics))
-    assert ended.board is not None  # only a dry run has no board
+    if ended.board is None:
+        raise UserError("a dry run has no leaderboard")
     for line in ended.shown.lines:
         say(line)
     return ended.board

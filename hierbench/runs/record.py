@@ -98,6 +98,12 @@ class Record:
         return str(self.environment.get("method_code", method.code)) if is_ours else method.code
 
     @property
+    def data(self) -> DatasetSpec:
+        """The data that it is of, where its spec has been read."""
+        assert self.dataset is not None, self.folder
+        return self.dataset
+
+    @property
     def content(self) -> dict[str, Any]:
         """The content of its spec.json, {} where that cannot be read."""
         spec = self.spec or self.scored

@@ -82,8 +82,7 @@ class RunCheck:
     @property
     def dataset(self) -> DatasetSpec:
         """The data that the run is of."""
-        assert self.record.dataset is not None
-        return self.record.dataset
+        return self.record.data
 
     @property
     def is_tested(self) -> bool:

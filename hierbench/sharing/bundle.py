@@ -98,8 +98,7 @@ class Bundle:
 
     def _add_tree(self, record: Record, root: Path) -> None:
         """Write the tree of all runs once, where the project does not ship it and it is known here."""
-        data = record.dataset
-        assert data is not None
+        data = record.data
         if (self.folder / published_tree.TREE_FILE).exists() or published_tree.shipped_tree(data) is not None:
             return
         paths = published_tree.read_paths(root, data)

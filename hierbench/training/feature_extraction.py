@@ -85,7 +85,8 @@ def obtain_features(
                 f"features cannot be cached in {target.parent}: {why}; extracted features are kept"
             ) from None
         features = find_features(request)
-        assert features is not None
+        if features is None:
+            raise UserError(f"{target} has been removed by another program; run the command again")
     check_features(features)
     return features
 

@@ -48,7 +48,8 @@ def power_table(plans: Sequence[SeedPlan], power: float, level: float, **descrip
 
 
 def _rows(plan: SeedPlan) -> list[Text]:
-    assert plan.row is not None and plan.reference is not None
+    if plan.row is None or plan.reference is None:
+        return []
     return [Text(plan.row.type), Text(plan.row.title), Text(reference_title(plan.row, plan.reference))]
 
 

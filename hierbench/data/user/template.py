@@ -97,8 +97,7 @@ def write_recipe(
     section["splits"] = SHARES if splits is None else json.dumps(splits)
     text = _text(request, section, Expected(image_size=request.size), None)
     recipe = parse_recipe(tomllib.loads(text), str(request.output))
-    assert recipe.source is not None
-    source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
+    source = open_source(recipe.model_copy(update={"source": recipe.user_source.below(Path().absolute())}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
     measured, broken = measure(source, progress)
@@ -126,15 +125,15 @@ def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -
     folder = request.output.absolute().parent
     draft = replace(request, backbone="features-1")
     recipe = parse_recipe(tomllib.loads(_text(draft, section, Expected(), None)), str(request.output))
-    assert recipe.source is not None
-    source = open_source(recipe.model_copy(update={"source": recipe.source.below(Path().absolute())}))
+    source = open_source(recipe.model_copy(update={"source": recipe.user_source.below(Path().absolute())}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
     for piece in source.pieces():
         piece.load()
     vectors = source.vectors
     sizes = dataset_sizes(source.paths, source.labels, None)
-    assert vectors is not None
+    if vectors is None:
+        raise UserError(f"{request.features} has no features")
     written = {key: _relative(path, folder) for key, path in section.items()}
     text = _text(replace(request, backbone=f"features-{vectors.num_channels}"), written, sizes, None, vectors.views)
     write_text(request.output, text)

@@ -57,12 +57,10 @@ def open_source(recipe: Recipe) -> Source:
     Raises:
         UserError: images and tree do not fit, or there is a mistake in either.
     """
-    section = recipe.source
-    size = recipe.expected.image_size
-    assert section is not None, recipe.dataset
+    section = recipe.user_source
     if section.features:
         return _open_features(recipe, Path(section.features), section.tree)
-    assert size is not None, recipe.dataset
+    size = recipe.image_size
     reading = read_users_tree(section.tree, section.tree_options)
     listing = list_images(section)
     paths = reading.paths
@@ -129,8 +127,7 @@ class Upright:
 
 def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     """Return features and their tree as a source; see `open_source`."""
-    section = recipe.source
-    assert section is not None, recipe.dataset
+    section = recipe.user_source
     reading = read_users_tree(tree, section.tree_options)
     arrays = read_vectors(place)
     paths = reading.paths
@@ -193,8 +190,7 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
     Raises:
         UserError: there is a mistake in the listing.
     """
-    section = recipe.source
-    assert section is not None, recipe.dataset
+    section = recipe.user_source
     options = section.tree_options
     asked = [] if options == DEFAULT_OPTIONS else [vars(options)]  # those that are not asked for are not recorded
     asked += [{"order": section.order}] if section.order else []

@@ -127,7 +127,8 @@ def _read_side(
 ) -> tuple[Side, IntArray, Floats]:
     """Return a run with the class it ranks first and the confidence in it, [N] each."""
     evidence = read_evidence(record, records, hierarchy, targets)
-    assert evidence is not None, "a run has a score for every class"
+    if evidence is None:
+        raise UserError(f"run {record.id[:12]} ranks a few classes alone")
     names = level_names(hierarchy.num_levels)
     further = compute_metrics([*names, CLIMBING], evidence)
     side = Side(

@@ -51,6 +51,12 @@ class FigureRequest:
     type: str | None = None
     seed: int | None = None
 
+    @property
+    def runs_board(self) -> Board:
+        """The board, which only the kinds similarity and frame do without."""
+        assert self.board is not None, self.dataset
+        return self.board
+
 
 def draw(kind: str, request: FigureRequest) -> Drawing:
     """Draw a kind of picture in the project's style."""
@@ -112,10 +118,10 @@ def require_tree(dataset: str, data_dir: Path, distance: Distance | None = None)
 
 def open_figure_board(request: FigureRequest) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
-    assert request.board is not None, "the kinds that need none do not ask for it"
-    if not any(row.n for row in request.board.rows):
-        raise UserError(f"no run of {request.dataset} in {request.board.records.root} is finished yet")
-    return request.board
+    board = request.runs_board
+    if not any(row.n for row in board.rows):
+        raise UserError(f"no run of {request.dataset} in {board.records.root} is finished yet")
+    return board
 
 
 def over_runs(values: Sequence[ArrayLike], ddof: int) -> Floats:

@@ -72,7 +72,8 @@ def _curves(runs: Sequence[Record], records: Records, data_dir: Path) -> dict[st
     with Meter("operating curves", float(len(runs))) as meter:
         for run in runs:
             evidence = read_evidence(run, records, trees.of(run.job.dataset))
-            assert evidence is not None, "a board of runs has no scored predictions"
+            if evidence is None:
+                raise UserError(f"run {run.id[:12]} ranks a few classes alone")
             curves[run.id] = risk_over_coverage(evidence)
             meter.end_part(run.id, 1.0)
     return curves

@@ -25,6 +25,14 @@ LIBRARIES = {"torchvision": "torchvision_networks", "timm": "timm_networks"}
 Tokens = Literal["patch", "class"]
 
 
+def _library_of(backbone: str) -> tuple[ModuleType, str]:
+    """Return the library of a backbone that has a colon in its name."""
+    library = find_library(backbone)
+    if library is None:
+        raise UserError(f"{backbone} is no library's network")
+    return library
+
+
 def find_library(backbone: str) -> tuple[ModuleType, str] | None:
     """Return the library of a backbone and the network's name there, None for one of the project's own.
 
@@ -97,9 +105,8 @@ def input_size(model: Model) -> tuple[int, int]:
     """Return (H, W) of the images that a library's network takes."""
     if model.input_size is not None:
         return model.input_size
-    library_entry = find_library(model.backbone)
-    assert library_entry is not None, model.backbone
-    height, width = cast(Configuration, library_entry[0].configuration(library_entry[1])).size
+    library, name = _library_of(model.backbone)
+    height, width = cast(Configuration, library.configuration(name)).size
     return height, width
 
 
@@ -145,9 +152,7 @@ def cached_backbone(model: Model) -> Backbone:
 @cache
 def _detect_layout(backbone: str, size: tuple[int, int], tokens: Tokens) -> Layout:
     """Return the layout of a network's output, from a run on meta tensors; a UserError without a feature map."""
-    library_entry = find_library(backbone)
-    assert library_entry is not None
-    library, name = library_entry
+    library, name = _library_of(backbone)
     library.configuration(name)  # raises for a name that does not exist
     images = empty_images(size)
     refused = f"{backbone} cannot be built for images of {size[0]}x{size[1]}"

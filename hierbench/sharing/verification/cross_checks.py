@@ -113,8 +113,7 @@ def _ranking_key(check: RunCheck) -> Hashable:
 
 def check_reranked(check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
     """Compare a re-ranked run with its bases."""
-    spec = check.record.spec
-    assert spec is not None
+    spec = check.record.job
     bases = [by_id.get(base) for base in spec.bases]
     used = check.record.status.get("base_predictions")
     digests = used if isinstance(used, list) else [used]
@@ -133,9 +132,8 @@ def check_reranked(check: RunCheck, by_id: Mapping[str, RunCheck]) -> None:
 
 def _fits(check: RunCheck, base: RunCheck) -> bool:
     """Whether two runs share data, settings, type and seed, and the first base its learning rates."""
-    spec = check.record.spec
-    other = base.record.spec
-    assert spec is not None and other is not None
+    spec = check.record.job
+    other = base.record.job
     shared = (spec.comparison, spec.type, spec.seed) == (other.comparison, other.type, other.seed)
     return shared and (spec.bases[0] != base.id or spec.train.lr == other.train.lr)
 

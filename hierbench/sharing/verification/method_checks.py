@@ -14,8 +14,7 @@ from hierbench.runs.run_check import RunCheck
 
 def check_method(check: RunCheck, methods: InstalledMethods) -> None:
     """Compare a run with its method: the file kept beside it, or the installed one if that is the code that ran."""
-    spec = check.record.spec
-    assert spec is not None
+    spec = check.record.job
     kept = _check_kept_file(check)
     method = methods.matching(spec)
     installed = methods.installed(spec.method.name)
@@ -46,8 +45,7 @@ def changed_methods(runs: Iterable[Record], methods: InstalledMethods) -> list[s
 
 def _check_kept_file(check: RunCheck) -> bool:
     """Compare the file of a user's own method with the digest in the spec; return whether there is one."""
-    spec = check.record.spec
-    assert spec is not None
+    spec = check.record.job
     name = f"{spec.method.name}.py"
     if "/" in name or not os.path.lexists(check.record.folder / name):
         return False

@@ -117,7 +117,8 @@ def read_curve(job: Job, run: Run, frame: Frame, every: int, settings: Collapse)
     points = []
     for epoch in kept_epochs(every, job.spec.train.epochs):
         measured = cached_measurements(run, epoch)
-        assert measured is not None, epoch
+        if measured is None:
+            raise UserError(f"{measured_file(run, epoch)} has been removed; run the same command again")
         values = [
             number
             for angle in ANGLES

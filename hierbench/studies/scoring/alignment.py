@@ -154,14 +154,13 @@ def _compare(targets: IntArray, truth: IntArray, where: str, whose: str, *, orde
 
 def check_same_examples(first: Predictions, other: Predictions) -> None:
     """Raise a UserError unless two files with targets are of the same examples, by ids where both have them."""
-    assert first.targets is not None and other.targets is not None
     problem = f"{first.where} and {other.where} are not seeds of one model"
     if first.num_examples != other.num_examples:
         raise UserError(f"{problem}: {first.num_examples:,} and {other.num_examples:,} examples")
-    targets = other.targets
+    targets = other.true_classes
     if first.ids is not None and other.ids is not None:
         targets = targets[match_rows(other.ids, first.ids, other.where, first.where)]
-    num_different = int(np.count_nonzero(first.targets != targets))
+    num_different = int(np.count_nonzero(first.true_classes != targets))
     if num_different:
         raise UserError(f"{problem}: {num_different:,} of {len(targets):,} targets differ")
 

@@ -48,9 +48,19 @@ class Predictions:
     @property
     def num_examples(self) -> int:
         """N."""
-        ranked = self.classes if self.scores is None else self.scores
-        assert ranked is not None
-        return len(ranked)
+        return len(self.all_scores if self.classes is None else self.classes)
+
+    @property
+    def all_scores(self) -> NDArray[Any]:
+        """[N, K], where classes are not ranked."""
+        assert self.scores is not None, self.where
+        return self.scores
+
+    @property
+    def true_classes(self) -> IntArray:
+        """[N] class indices, once targets were found."""
+        assert self.targets is not None, self.where
+        return self.targets
 
 
 @dataclass(frozen=True)

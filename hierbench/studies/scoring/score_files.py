@@ -119,9 +119,8 @@ def score_files(request: ScoreRequest) -> Report:
         dataset = dataset_spec(recipe, prepared)
         store = Store(request.runs)
         for scored, result in zip(all_predictions, results, strict=True):
-            assert scored.targets is not None
             stated_kind = None if request.scores == result.looks_like else request.scores
-            records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.targets, stated_kind))
+            records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.true_classes, stated_kind))
         store.check_writable()
         check_name(store, records)
         write_records(store, records, all_predictions, results, environment(torch.device("cpu"), prepared))
@@ -137,8 +136,10 @@ def score_files(request: ScoreRequest) -> Report:
 
 def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
     """Return recipe and prepared data of the dataset, or None, and the tree."""
-    if (request.dataset is None) == (request.tree is None):
-        raise UserError("give either a dataset, whose leaderboard gets a row, or a tree, which only prints metrics")
+    dataset = request.dataset
+    choice = "give either a dataset, whose leaderboard gets a row, or a tree, which only prints metrics"
+    if dataset is not None and request.tree is not None:
+        raise UserError(choice)
     if isinstance(request.tree, Hierarchy):
         if request.distance is not None:
             raise UserError("distance is for a tree's file or name; this tree has its own")
@@ -153,10 +154,11 @@ def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hiera
         except (OSError, ValueError) as error:  # a ValueError names the file
             reason = f"{path}: {error.strerror or error}" if isinstance(error, OSError) else error
             raise UserError(f"{request.dashes}tree {reason}") from None
-    assert request.dataset is not None
+    if dataset is None:
+        raise UserError(choice)
     if request.distance is not None:
         raise UserError("distance is for a tree; that of a dataset is its recipe's")
-    recipe = load_recipe(request.dataset)
+    recipe = load_recipe(dataset)
     prepared = find(recipe.data.variant, request.data_dir)
     notes = list[str]()
     state = "is not prepared"

@@ -71,15 +71,12 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
     ks = usable_ks(DEFAULT_KS, tree.num_classes)
     if predictions.classes is not None:
         return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0, 0
-    assert predictions.scores is not None
-    classes = np.empty((predictions.num_examples, max(ks)), dtype=np.int64)
+    scores = predictions.all_scores
+    classes = np.empty((len(scores), max(ks)), dtype=np.int64)
     num_ties = num_probabilities = 0
     for start in range(0, len(classes), EXAMPLES_PER_CHUNK):
-        chunk = torch.from_numpy(
-            np.array(
-                predictions.scores[start : start + EXAMPLES_PER_CHUNK], dtype=stored_type(predictions.scores.dtype)
-            )
-        )
+        rows = slice(start, start + EXAMPLES_PER_CHUNK)
+        chunk = torch.from_numpy(np.array(scores[rows], dtype=stored_type(scores.dtype)))
         top, num_nan = ranked(chunk, max(ks))
         if int(num_nan):
             row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
@@ -90,7 +87,7 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
                 f"{predictions.where}: row {start + unbounded} has +inf, or nothing but -inf; -inf masks single classes"
             )
         num_probabilities += int(probability_rows(chunk).sum())
-        classes[start : start + EXAMPLES_PER_CHUNK] = top.numpy()
+        classes[rows] = top.numpy()
         num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
     return classes, list(ks), num_ties, num_probabilities
 
@@ -103,7 +100,6 @@ def score(
     Raises:
         UserError: as `rank`; or some rows of scores are probabilities and some are not, and nothing is said of them.
     """
-    assert predictions.targets is not None
     classes, ks, num_ties, num_probabilities = rank(predictions, tree)
     looks_like: ScoreKind | None = None
     if predictions.classes is None and num_probabilities in (0, predictions.num_examples):
@@ -114,7 +110,7 @@ def score(
             f"{predictions.where}: {num_probabilities:,} of {predictions.num_examples:,} rows of scores look like "
             "probabilities and the others do not: give --scores probabilities or logits"
         )
-    sums = contributions(classes, predictions.targets, tree, ks)
+    sums = contributions(classes, predictions.true_classes, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
     return Result(
         predictions.where,
@@ -133,14 +129,13 @@ def further_metrics(
     predictions: Predictions, tree: Hierarchy, names: Sequence[str], kind: ScoreKind | None
 ) -> dict[str, float]:
     """Return metrics beyond those of `score`: NaN where undefined, or where they do not follow from a few classes."""
-    assert predictions.targets is not None
     values = dict.fromkeys(names, float("nan"))
+    targets = predictions.true_classes
     if predictions.classes is not None:
         computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
-        return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.targets, tree))
-    assert predictions.scores is not None
-    scores = torch.from_numpy(np.array(predictions.scores, dtype=stored_type(predictions.scores.dtype)))
-    evidence = Evidence(scores, torch.from_numpy(predictions.targets), tree, as_probabilities(scores, kind))
+        return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, targets, tree))
+    scores = torch.from_numpy(np.array(predictions.all_scores, dtype=stored_type(predictions.all_scores.dtype)))
+    evidence = Evidence(scores, torch.from_numpy(targets), tree, as_probabilities(scores, kind))
     return compute_metrics(names, evidence)
 
 
@@ -184,12 +179,9 @@ def _fill(run: Run, record: Scored, predictions: Predictions, result: Result, en
     """Write the files of a record into a new folder."""
     run.folder.mkdir(parents=True)
     run.write_record("spec.json", record.content())
-    assert predictions.targets is not None
     if predictions.classes is None:
-        assert predictions.scores is not None
-        run.write_predictions(
-            np.asarray(predictions.scores, dtype=stored_type(predictions.scores.dtype)), predictions.targets
-        )
+        scores = predictions.all_scores
+        run.write_predictions(np.asarray(scores, dtype=stored_type(scores.dtype)), predictions.true_classes)
     else:
         parts = {
             "classes": predictions.classes,

@@ -219,7 +219,8 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
     if not results:
         return None
     (params, best), (second, runner_up) = (*results, ({}, Summary(None, None)))[:2]
-    assert best.mean is not None
+    if best.mean is None:
+        return None
     separated = False
     if runner_up.mean is not None and best.ci95 is not None and runner_up.ci95 is not None:
         separated = runner_up.mean - best.mean > best.ci95 + runner_up.ci95
