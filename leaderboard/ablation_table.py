@@ -77,7 +77,7 @@ def ablation_from_paper(dataset: str) -> list[Ablation]:
 
 
 def ablation_board(board: Board, backbone: str, ids: Sequence[Sequence[str]]) -> Board:
-    """Return the board of an ablation from that of its runs; `ids` are those of each variant."""
+    """Return the board of an ablation from the board of its runs; `ids` are the ids of each variant."""
     name = BACKBONES.get(backbone, backbone)
     names = [name, f"{name}*", f"{name}*", "HAFrame"]  # a star marks type II
     rows = [

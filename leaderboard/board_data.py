@@ -63,7 +63,7 @@ class BoardData:
         return replace(self, rows=tuple(row for row in self.rows if not row.scored), cited=())
 
     def refuse_scored(self, names: Sequence[str]) -> None:
-        """Raise a UserError for a name that is not a row of runs, or is that of a scored row."""
+        """Raise a UserError for a name that is not a row of runs, or names a scored row."""
         methods = {row.method for row in self.rows if not row.scored}
         for name in names:
             if name.partition(":")[0] not in methods and is_scored_row(name, self.records, self.dataset):
@@ -71,7 +71,7 @@ class BoardData:
 
     @property
     def printed_rows(self) -> tuple[Row | CitedRow, ...]:
-        """The lines of a table: the rows, then those of other authors."""
+        """The lines of a table: the rows, then the lines of other authors."""
         return (*self.rows, *self.cited)
 
     @cached_property
@@ -81,7 +81,7 @@ class BoardData:
 
     @property
     def shown(self) -> list[Column]:
-        """The columns of which at least one row has a cell.
+        """The columns with a cell in at least one row.
 
         Rows without a finished run have an empty cell of every metric, also of HierDist@20 on a tree of fewer classes:
         they count only where there are no others.

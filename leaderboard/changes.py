@@ -30,7 +30,7 @@ class Change:
 
 
 def spec_changes(old: Row, old_records: Records, new: Row, new_records: Records) -> list[Change]:
-    """Return the keys in which the runs of two rows differ, those of the spec first; [] for scored rows."""
+    """Return the keys that differ between the runs of two rows, first of the spec; [] for scored rows."""
     if old.scored or new.scored:
         return []
     sides = [finished_runs(row, records) for row, records in ((old, old_records), (new, new_records))]
@@ -40,7 +40,7 @@ def spec_changes(old: Row, old_records: Records, new: Row, new_records: Records)
 
 
 def different_keys(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the keys whose values differ; an empty section, as of a method without hyperparameters, equals None."""
+    """Return the keys with different values; an empty section, as of a method without hyperparameters, equals None."""
     empty: tuple[Any, ...] = (None, {})
     return [
         key

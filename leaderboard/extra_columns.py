@@ -72,7 +72,7 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
 
 
 def recorded_costs(run: Record, records: Records) -> dict[str, float]:
-    """Return the recorded parameters and seconds per test image of a run, of one that re-ranks those of its base."""
+    """Return the recorded parameters and seconds per test image of a run, or of the base that it re-ranks."""
     base = next((records[name] for name in run.bases if name in records), run)
     cost = (run if "cost" in run.environment else base).environment.get("cost", {})
     return {

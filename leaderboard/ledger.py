@@ -62,7 +62,7 @@ class Entry:
 
     @property
     def gap(self) -> float | None:
-        """Our mean minus the published one, None where there is only one of them."""
+        """Our mean minus the published mean, None where one is missing."""
         if self.published is None or self.ours is None or self.published.mean is None or self.ours.mean is None:
             return None
         return self.ours.mean - self.published.mean

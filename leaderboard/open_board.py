@@ -68,7 +68,7 @@ def open_board(
 
 
 def runs_folder(runs: Path, dataset: str) -> Path:
-    """Return the folder with the runs of a dataset: a runs folder, or one of a folder of published tables."""
+    """Return the folder with the runs of a dataset: a runs folder, or a folder inside published tables."""
     return runs / dataset if is_published(runs, dataset) and (runs / dataset).is_dir() else runs
 
 
@@ -128,7 +128,7 @@ def _not_counted(record: Record, hint: str) -> str:
 
 
 def _group_notes(kind: str, labelled_notes: Iterable[tuple[str, Note]]) -> list[str]:
-    """Return a line per note, with the names of all that have it; see `Note.kind` for those that are left out."""
+    """Return a line per note, with the names that have it; see `Note.kind` for the omitted kinds."""
     labels_by_note: dict[str, list[str]] = {}
     for label, note in labelled_notes:
         if note.kind == "other":
@@ -141,7 +141,7 @@ def _group_notes(kind: str, labelled_notes: Iterable[tuple[str, Note]]) -> list[
 
 
 def with_limit(lines: Sequence[str], root: Path) -> list[str]:
-    """Return the first lines, and one that says how many more there are."""
+    """Return the first lines, and a line with the number of further ones."""
     num_more = len(lines) - MAX_LINES
     return (
         [*lines[:MAX_LINES], f"and {num_more} more; hierbench verify {root} shows all"] if num_more > 1 else list(lines)

@@ -193,7 +193,7 @@ def differences(
 
 
 def adjusted(tests: Sequence[dict[str, Difference]]) -> list[dict[str, Difference]]:
-    """Return the differences with p adjusted over all of them."""
+    """Return the differences with p adjusted over the whole family."""
     ps = iter(holm([gap.p for pair_gaps in tests for gap in pair_gaps.values()]))
     return [{name: replace(gap, p_holm=next(ps)) for name, gap in pair_gaps.items()} for pair_gaps in tests]
 

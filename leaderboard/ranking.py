@@ -50,7 +50,7 @@ def mark_rows(rows: Sequence[Row], columns: Sequence[Column]) -> tuple[Row, ...]
 
 
 def table_seeds(seeds_by_row: Sequence[Collection[int]], planned: int) -> tuple[int, ...]:
-    """Return the seeds that a row needs to be ranked: those of the most complete row that are below `planned`.
+    """Return the seeds required for ranking: the seeds below `planned` of the most complete row.
 
     Seeds from `planned` on do not count, so that further seeds of some rows exclude no other row. If several rows are
     most complete with different seeds, the seeds that most of them have are taken.

@@ -1,4 +1,4 @@
-"""Which runs are in a table: the last comparison of a dataset, or one that is named, chooses the settings."""
+"""The choice of runs for a table: the last comparison of a dataset, or a named one, sets the settings."""
 
 from collections.abc import Mapping, Sequence
 
@@ -47,7 +47,7 @@ def no_runs(dataset: str, records: Records, protocol: Protocol | None) -> NoRuns
 def choose(
     records: Sequence[Record], requests: Sequence[Request], id_prefix: str | None = None
 ) -> tuple[list[Record], Record, str]:
-    """Return the runs of a table: all that are comparable with the last one that a comparison asked for and has ended.
+    """Return the runs of a table: all comparable with the newest finished run of a comparison.
 
     Runs that no comparison names come first, as if each of their settings had been a request.
 

@@ -112,6 +112,6 @@ def _machine(record: Record) -> str:
 
 
 def _budget(record: Record, all_records: Records) -> str:
-    """Return the tuning budget of a run as a table prints it, "" for one that was not tuned."""
+    """Return the tuning budget of a run as a table prints it, "" without tuning."""
     budget = all_records.tuning_budget(record)
     return f"{budget['trials']} x {budget['runs']}" if budget else ""

@@ -32,7 +32,7 @@ def count_states(rows: Sequence[Row], records: Records) -> str:
 
 
 def summarise_metrics(results: Sequence[Mapping[str, Any]], ddof: int = 1) -> dict[str, Summary]:
-    """Return the cells of a row, one per metric that all of its runs have."""
+    """Return the cells of a row, one per common metric of its runs."""
     names = [metric for metric in PAPER_METRICS if all(metric in result for result in results)]
     values = {name: [math.nan if (value := r[name]) is None else float(value) for r in results] for name in names}
     return {name: summarise(numbers, ddof) for name, numbers in values.items()}

@@ -19,7 +19,7 @@ def scored_records(records: Records) -> list[tuple[Scored, Record]]:
 
 
 def is_scored_row(name: str, records: Records, dataset: str | None = None) -> bool:
-    """Whether a name, perhaps as a table shows it, is that of a scored row, of this dataset if one is given."""
+    """Whether a name, perhaps as a table shows it, is a scored row, of this dataset if one is given."""
     scored = {spec.name for spec, _ in scored_records(records) if dataset in (None, spec.dataset.name)}
     return not scored.isdisjoint({name, name.removesuffix(" (scored)"), name.removesuffix(f":{TYPE}")})
 

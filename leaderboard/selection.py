@@ -70,7 +70,7 @@ def split_name(text: str) -> tuple[str, str | None]:
 
 
 def run_by_id(beginning: str, dataset: str, records: Records, protocol: Protocol | None = None) -> Record:
-    """Return the finished run of a dataset whose id has this prefix.
+    """Return the finished run of a dataset with this prefix of its id.
 
     Raises:
         UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, of tuning, or

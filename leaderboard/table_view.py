@@ -34,7 +34,7 @@ def choose_rows(table: Table, choice: str) -> Table:
 
 
 def sort_rows(table: Table, heading: str) -> Table:
-    """Return the rows in the order of a column, best first where an arrow in its heading says what is better.
+    """Return the rows in the order of a column, best first where its heading has an arrow.
 
     Raises:
         UserError: there is no such column.
@@ -53,7 +53,7 @@ def sort_rows(table: Table, heading: str) -> Table:
 
 
 def choose_columns(table: Table, headings: str) -> Table:
-    """Return the columns of these headings, in this order, after those that name the rows."""
+    """Return the columns of these headings, in this order, after the columns that name the rows."""
     places = [*range(max(table.merged, 1) + 1)]
     places += [place for place in find_columns(table, headings) if place not in places]
     lines = [replace(line, cells=[line.cells[place] for place in places]) for line in table.rows]
@@ -94,7 +94,7 @@ def mark(table: Table, bold: Bold) -> Table:
 
 
 def _best(table: Table, place: int) -> set[int]:
-    """Return the rows whose number is the best of a column: underlined ones, else those in bold."""
+    """Return the rows with the best number of a column: underlined numbers, else bold ones."""
     cells = [line.cells[place] for line in table.rows]
     leading = {row for row, cell in enumerate(cells) if isinstance(cell, Interval) and cell.underlined}
     return leading or {row for row, cell in enumerate(cells) if isinstance(cell, Interval) and cell.strong}

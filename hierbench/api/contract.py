@@ -337,7 +337,7 @@ CHECKS = (
 
 
 def list_checks(cls: AnyMethod) -> list[Check]:
-    """Return the checks of a method's class: those of all methods of its kind, then those of its hooks."""
+    """Return the checks of a method's class: the common checks of its kind, then the checks of its hooks."""
     return [check for check in CHECKS if check.concerns(cls)]
 
 

@@ -239,6 +239,6 @@ class InstalledMethods:
         return self._found[name]
 
     def matching(self, spec: Spec) -> LoadedMethod | None:
-        """Return the installed method if it is that of a run."""
+        """Return the installed method if the run is of it."""
         method = self.installed(spec.method.name)
         return method if method is not None and method.is_method_of(spec) else None

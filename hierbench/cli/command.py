@@ -104,7 +104,7 @@ def command(
 
 
 def is_terminal(format_name: str | None) -> bool:
-    """Whether a table is for a terminal, whose width it has to fit."""
+    """Whether a table has to fit the width of a terminal."""
     return format_name in (None, "terminal") and sys.stdout.isatty()
 
 

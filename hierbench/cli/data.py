@@ -66,7 +66,7 @@ def tree(
         str | None, typer.Option(metavar="[FILE]", help="Draw it, SVG, PDF or PNG; by default TREE.svg.")
     ] = None,
 ) -> None:
-    """Read a tree, and say what it was read as."""
+    """Read a tree, and print how it was understood."""
     from hierbench.data.user.user_dataset import read_users_tree
     from hierbench.figures.plots import style
     from hierbench.hierarchy.readers import canonical_text, shipped_names

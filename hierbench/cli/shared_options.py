@@ -71,7 +71,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """The options of commands whose table people look things up in."""
+    """The options of a table for looking things up."""
 
     sort: Annotated[str | None, "Sort by this column, best first."] = None
     rows: Annotated[str | None, "The first N rows, or those that these words name, separated by commas."] = None

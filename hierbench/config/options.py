@@ -135,7 +135,7 @@ class Options:
 
     @property
     def ray_address(self) -> str | None:
-        """The address of the Ray cluster; None for that of RAY_ADDRESS, or one of this machine."""
+        """The address of the Ray cluster; None for the one in RAY_ADDRESS, or a local cluster."""
         return self.executor.partition(":")[2] or None
 
 

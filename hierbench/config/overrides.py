@@ -55,7 +55,7 @@ def apply_override(content: dict[str, Any], override: str) -> None:
 
 
 def methods_set(override: str) -> list[str]:
-    """Return the methods of which a valid override sets a hyperparameter, a learning rate or a grid."""
+    """Return the methods whose hyperparameters, learning rates or grids a valid override sets."""
     content: dict[str, Any] = {}
     apply_override(content, override)
     return [*content.get("methods", {}), *content.get("tune", {}).get("grid", {})]

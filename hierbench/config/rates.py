@@ -20,7 +20,7 @@ class Rates(Closed):
 
 
 class JobRates(Rates):
-    """Initial learning rates of one job: also those of its method's own groups that the recipe names."""
+    """Initial learning rates of one job, with the method's own groups as far as the recipe names them."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Rate]
@@ -36,7 +36,7 @@ class JobRates(Rates):
 
 
 class OwnRates(Closed):
-    """The learning rates that a method has of its own; None is that of the type.
+    """Learning rates of one method; None takes the rate of the type.
 
     Other names are those of the method's own groups, see `Method.parameter_groups` and `check_group_names`.
     """

@@ -99,7 +99,7 @@ class Recipe(Closed):
         return {name: value for name, value in self.methods.get(method, {}).items() if name != "lr"}
 
     def rates_for(self, method: str, feature_type: FeatureType) -> JobRates:
-        """Return the learning rates of a method: its own, and for the others those of the type."""
+        """Return the learning rates of a method: its own rates, else the rates of the type."""
         shared = self.train.lr.of(feature_type).model_dump()
         return JobRates.model_validate(shared | own_rates(self.methods.get(method, {})))
 
@@ -241,7 +241,7 @@ def _of_user(recipe: Recipe, where: str, file: Path, base: Recipe | None) -> Rec
 
 
 def image_dataset(name: str) -> str:
-    """Return the dataset whose images a built-in recipe uses; any other name as it is."""
+    """Return the image dataset of a built-in recipe; any other name as it is."""
     return shipped_recipe(name).data.dataset if name in recipe_names() else name
 
 
@@ -254,7 +254,7 @@ def load_protocols(dataset: str) -> list[Recipe]:
 
 
 def dataset_name(dataset: str) -> str:
-    """Return the name under which the runs of a dataset are kept; it may be given by name or by its file."""
+    """Return the name of a dataset in the records of its runs, given its name or its file."""
     return load_recipe(dataset).dataset if is_dataset_file(dataset) else dataset
 
 

@@ -21,7 +21,7 @@ class Scored(Closed):
     predictions: str  # SHA-256 of shape, dtype and content in the order of the dataset
 
     def content(self) -> dict[str, Any]:
-        """Return the record as JSON types; what was not said is left out, as it always was."""
+        """Return the record as JSON types, without fields at their defaults, so that ids hold."""
         return self.model_dump(mode="json", exclude={"scores"} if self.scores is None else None)
 
     @property
@@ -31,5 +31,5 @@ class Scored(Closed):
 
 
 def is_scored(spec: dict[str, Any]) -> bool:
-    """Whether the content of a spec.json is that of scored predictions, and of no job."""
+    """Whether a spec.json describes scored predictions rather than a job."""
     return spec.get("kind") == "scored"

@@ -77,7 +77,7 @@ class Spec(Closed):
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """The ids of the jobs whose predictions are re-ranked, in the method's order; () for a job that trains."""
+        """The ids of the re-ranked base jobs, in the method's order; () for a job that trains."""
         return (self.base,) if isinstance(self.base, str) else self.base or ()
 
     def content(self) -> dict[str, Any]:

@@ -52,12 +52,12 @@ AllTuned = Mapping[tuple[Protocol, str, FeatureType], Tuned]
 
 
 def tuned_file(runs: Path, dataset: str) -> Path:
-    """Return the file in the runs folder to which tuning on a dataset writes."""
+    """Return the file of tuned values of a dataset in the runs folder."""
     return runs / "tuned" / f"{dataset}.toml"
 
 
 def find_tuned(runs: Path, dataset: str) -> AllTuned:
-    """Return the tuned hyperparameters of a dataset: those shipped, overridden by those of this runs folder.
+    """Return the tuned hyperparameters of a dataset: the shipped values, overridden by this runs folder's.
 
     Raises:
         UserError: a file is damaged.
@@ -83,7 +83,7 @@ def read_tuned(file: Path) -> AllTuned:
 
 
 def write_tuned(file: Path, results: AllTuned) -> None:
-    """Add results to a file; those of other rows stay, even of commands that write at the same time.
+    """Add results to a file; other rows stay, even when several commands write at the same time.
 
     A result that replaces one of another study counts its configurations too: both searches were made for the row.
 

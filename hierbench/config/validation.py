@@ -87,7 +87,7 @@ def toml_value(value: Any) -> str:
 
 
 def _requirement(kind: str, context: dict[str, Any]) -> str:
-    """Return what a value must be, given the kind of pydantic's error."""
+    """Return the requirement on a value, given the kind of pydantic's error."""
     text = LIMITS.get(kind)
     if text:
         return text.format(**{key: f"{v:g}" if isinstance(v, float) else v for key, v in context.items()})

@@ -84,7 +84,7 @@ class CacheRequest:
 
     @property
     def folder(self) -> Path:
-        """The cache's folder, which may not exist; that of the dataset where its features are given."""
+        """The cache's folder, which may not exist; for given features the dataset's folder."""
         if self.model.given_features:
             return self.prepared.folder
         return refuse_links(self.prepared.folder, "features", self.key)
@@ -116,7 +116,7 @@ class Features:
         return self.meta.get("scale")
 
     def array(self, split: str) -> NDArray[Any]:
-        """Return the memory-mapped features [V, N, C] of a split; those of a cache are float32."""
+        """Return the memory-mapped features [V, N, C] of a split; cached features are float32."""
         return map_array(self.folder / f"{split}-features.npy")
 
 

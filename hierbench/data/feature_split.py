@@ -41,7 +41,7 @@ class FeatureSplit(Split):
         num_ranks: int = 1,
         resident: bool | None = None,
     ) -> None:
-        """Open "train", "val" or "test"; the arguments are those of `Split`, and the cache."""
+        """Open "train", "val" or "test"; arguments as of `Split`, and the cache."""
         array = features.array(name)
         labels = prepared.arrays(name)[1]
         self.num_views, num, channels = array.shape

@@ -100,7 +100,7 @@ class Split:
             yield self._load_unaugmented(images, rows), some
 
     def _draw_images(self, batches: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return which of the images stand for the rows of each batch: those of the rows themselves."""
+        """Return the images that stand for the rows of each batch: here the rows themselves."""
         return batches
 
     def _augment(self, images: Tensor, rows: Tensor, batch: int, first: int) -> Tensor:

@@ -91,7 +91,7 @@ def plan_jobs(
 
 
 def plan_without_data(rows: Sequence[tuple[str, FeatureType, bool]], num_seeds: int, missing: str) -> list[PlannedJob]:
-    """Return the lines of rows (name, type, whether it trains) whose data or weights are not here yet.
+    """Return the lines of rows (name, type, whether it trains) without data or weights.
 
     They are blocked where the user has to bring these, as `missing` says.
     """

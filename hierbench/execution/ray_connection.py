@@ -66,7 +66,7 @@ def _cluster_address(address: str | None) -> str:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[str]:
-    """Connect to a cluster, yield the id of this machine's node, and leave it; one of this machine alone ends with it.
+    """Connect to a cluster, yield the id of this machine's node, and leave it; a local cluster ends with the block.
 
     Raises:
         UserError: there is no cluster, or it refuses this process.

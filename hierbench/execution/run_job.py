@@ -220,7 +220,7 @@ def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch
 
 
 def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str | None] | None:
-    """Re-rank, and return the digest of the predictions that were re-ranked; of several bases, those of each."""
+    """Re-rank, and return the digest of the base's predictions, or the digests of several bases."""
     used = predictions_of_bases(job.spec, setting.store)
     prepared = open_data(job, setting)
     bases = [read_record(setting.store.run(base).folder) for base in job.spec.bases]

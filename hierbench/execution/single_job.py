@@ -73,7 +73,7 @@ def run_one(name: str, files: Sequence[Path], setting: Setting) -> int:
 
 
 def _find_planned_run(beginning: str, store: Store) -> Run:
-    """Return the only planned run whose id has this prefix."""
+    """Return the only planned run with this prefix of its id."""
     runs = [run for run in store.runs() if beginning and run.folder.name.startswith(beginning)]
     if not runs:
         see = "see: hierbench run --plan-only"

@@ -64,7 +64,7 @@ class Workload:
 
 
 class NoiseImages(Split):
-    """A split of uint8 noise [N, 3, H, W], of which B images are evaluated."""
+    """A split of uint8 noise [N, 3, H, W]; B images are evaluated."""
 
     def __init__(self, work: Workload, size: tuple[int, int]) -> None:
         images = torch.randint(0, 256, (work.batches * work.batch, 3, *size), dtype=torch.uint8)
@@ -76,7 +76,7 @@ class NoiseImages(Split):
 
 
 class NoiseFeatures(FeatureSplit):
-    """A split of noise in place of cached features [N, C] of one view, of which B vectors are evaluated."""
+    """A split of noise in place of cached features [N, C] of one view; B vectors are evaluated."""
 
     def __init__(self, work: Workload) -> None:
         self.num_views = 1

@@ -117,7 +117,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _of_numbers(values: IntArray, tree: Hierarchy, name: str) -> IntArray:
-    """Return the classes whose names are these numbers."""
+    """Return the classes named by these numbers."""
     index = {int(class_name): position for position, class_name in enumerate(tree.classes)}
     unknown = [number for number in np.unique(values).tolist() if number not in index]
     if unknown:

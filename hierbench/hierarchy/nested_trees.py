@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 
 def children_key(item: Mapping[str, Any]) -> str | None:
-    """Return the key that holds a node's children: a list of objects, or of names where it is called so."""
+    """Return the key of a node's children: a list of objects, or a list of names under a usual name."""
     lists = [key for key, value in item.items() if isinstance(value, list) and value]
     objects = [key for key in lists if all(isinstance(child, Mapping) for child in item[key])]
     named = [key for key in lists if str(key).casefold() in CHILDREN and _name_key(item, key)]
@@ -151,7 +151,7 @@ def _from_occurrences(
 
 
 def plain_text(cell: Any) -> str:
-    """Return a cell as text, "" for one that is missing."""
+    """Return a cell as text, "" for a missing value."""
     if cell is None or cell != cell:
         return ""
     if isinstance(cell, float) and cell.is_integer():

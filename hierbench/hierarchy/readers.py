@@ -33,7 +33,7 @@ MAX_SHOWN = 60  # characters of a name, and numbers of levels, in what was under
 
 @dataclass(frozen=True)
 class TreeReading:
-    """A tree that was read: {class: path}, its form, and what was understood, in up to five lines.
+    """A tree that was read: {class: path}, its form, and the reading in up to five lines.
 
     The form is "paths", "edges", or "lines" of edges.
     """
@@ -130,7 +130,7 @@ def show_path(path: NodePath) -> str:
 
 
 def describe_tree(heading: Sequence[str], paths: Paths, nodes: PathNodes, notes: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return in lines what was understood: after the heading the sizes, the first path, and notes."""
+    """Return the reading in lines: a heading, the sizes, the first path, and notes."""
     height = max(map(len, nodes.chains))
     sizes = [
         len({chain[level] if level < len(chain) else chain[-1] for chain in nodes.chains}) for level in range(height)

@@ -197,7 +197,7 @@ def _numbers_of(words: Sequence[str]) -> dict[str, int]:
 
 
 def _order_by_cells(table: TreeTable, columns: list[int]) -> tuple[Order, list[LeftOut], str]:
-    """Return columns in the order in which their names nest, those that fit nowhere, and a note."""
+    """Return columns in nesting order, the columns without a place, and a note."""
     if len(columns) == 1:
         return order_rows(table, columns), [], ""
     by_size = sorted(columns, key=lambda i: len(table.values[i]))

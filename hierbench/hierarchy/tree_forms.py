@@ -156,7 +156,7 @@ def _table_of_frame(frame: Any) -> TreeTable:
 
 
 def _table_of_records(records: Sequence[Mapping[str, Any]], source: str) -> TreeTable:
-    """Return records as a table; keys whose values are lists or objects are left out."""
+    """Return records as a table, without keys of lists and objects."""
     keys = list(dict.fromkeys(key for record in records for key in record))
     plain = [key for key in keys if not any(isinstance(record.get(key), list | dict) for record in records)]
     if not plain:

@@ -53,7 +53,7 @@ def branches_from_table(table: TreeTable, options: TreeOptions) -> Branches:
 
 
 def _two_ends(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
-    """Return the two columns whose titles say that they are edges, as source,target,weight, and what is left out."""
+    """Return the two columns titled as edges, such as source,target,weight, and the columns left out."""
     words = [table.word(i) for i in range(table.width)]
     ends = [[i for i, word in enumerate(words) if name.fullmatch(word)] for name in (PARENT, LOWER_END)]
     if any(len(found) != 1 for found in ends):
@@ -263,7 +263,7 @@ def _edge_direction(table: TreeTable, options: TreeOptions) -> tuple[int, int] |
 
 
 def _refuse_levels(table: TreeTable, pairs: Sequence[tuple[str, str]], rows: Sequence[tuple[str, str]]) -> None:
-    """Raise a ValueError for edges with several roots, of which none is said to be one: they may be paths as well."""
+    """Raise a ValueError for edges with several undeclared roots, since they may be paths as well."""
     nodes = {child for above, child in pairs if above}
     roots = {above for above, _ in pairs if above} - nodes
     self_parents = {first for first, second in rows if first == second}

@@ -77,7 +77,7 @@ class TreeTable:
         return replace(self, header=header, rows=rows)
 
     def distinct(self, columns: Sequence[int]) -> "TreeTable":
-        """Return the first row of those that are equal in these columns."""
+        """Return the first row of each group that is equal in these columns."""
         first: dict[tuple[str, ...], int] = {}
         for row, cells in enumerate(self.rows):
             first.setdefault(tuple(cells[i] for i in columns), row)

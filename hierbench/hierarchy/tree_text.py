@@ -93,7 +93,7 @@ def _separator(lines: Sequence[str], suffix: str) -> str:
 
 
 def _are_linked(lines: Sequence[str]) -> bool:
-    """Whether lines are pairs of words, one of which is first in a line and second in another."""
+    """Whether lines are pairs of words, and some word is first in one line and second in another."""
     pairs = [line.split() for line in lines]
     if any(len(pair) != 2 for pair in pairs):
         return False

@@ -62,7 +62,7 @@ def sum_counts(counts: "Tensor") -> "Tensor":
 
 
 def of_distances(name: str) -> Computation:
-    """Return the computation of one of the metrics of `evaluate`."""
+    """Return the computation of a metric of `evaluate`."""
     return Computation(
         lambda evidence, k: (evidence.ranked(max(k, 1)),),
         lambda ranked, targets, tree: sums.contributions(ranked, targets, tree, [1, ranked.shape[1]]),

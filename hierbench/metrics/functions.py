@@ -84,7 +84,7 @@ def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 
 @_described("hierdist@1")
 def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
-    """Return the mean distance of all examples from their targets, 0 for those that are right.
+    """Return the mean distance of all examples from their targets, 0 for correct predictions.
 
     Arguments and errors as in `top1_score`.
 

@@ -264,7 +264,7 @@ def follows_from_ranks(name: str, num: int = NUM_RANKED) -> bool:
 
 
 def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:
-    """Compute metrics, those of `PAPER_NAMES` exactly as `evaluate` does.
+    """Compute metrics; `PAPER_NAMES` exactly as `evaluate` does.
 
     Args:
         names: see `find_metric`.

@@ -165,7 +165,7 @@ def _mismatch(network_state: Mapping[str, Tensor], state: Mapping[str, Tensor]) 
 
 
 def _library_state(network: Backbone, model: Model, state: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return a state under the names of a library's network, converted where it is another release's."""
+    """Return a state under the names of a library's network, converted from other releases."""
     library_entry = find_library(model.backbone)
     if library_entry is None:
         return state
@@ -205,7 +205,7 @@ def _rename_lite(
 
 
 def _state(path: Path, published: Weights | None) -> dict[str, Tensor]:
-    """Return the tensors of a file under the names without wrappers; of a known file, those of the network alone."""
+    """Return the tensors of a file by name without wrappers; of a known file, the network's tensors alone."""
     content = _read(path)
     for key in ("state_dict",) if published else STATE_KEYS:
         if isinstance(content.get(key), Mapping):

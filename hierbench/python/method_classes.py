@@ -56,7 +56,7 @@ def method_options(methods: Any, runs: Path) -> tuple[list[str], list[str]]:
 
 
 def _class_and_hyperparameters(item: Any) -> tuple[AnyMethod, dict[str, Any]]:
-    """Return class and hyperparameters: those given of a `Configured`, all of an instance."""
+    """Return class and hyperparameters: the given ones of a `Configured`, all of an instance."""
     if isinstance(item, Configured):
         return item.cls, _without_defaults(item.cls, item.cls.Params.model_validate(dict(item.values)), item.values)
     if isinstance(item, Method | PostHoc):
@@ -67,14 +67,14 @@ def _class_and_hyperparameters(item: Any) -> tuple[AnyMethod, dict[str, Any]]:
 
 
 def _without_defaults(cls: AnyMethod, params: Any, names: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
-    """Return hyperparameters as JSON, without those that are None and None by default: TOML has no None."""
+    """Return hyperparameters as JSON, without unset ones: TOML has no None."""
     fields = cls.Params.model_fields
     values = params.model_dump(mode="json")
     return {name: values[name] for name in names if not (values[name] is None and fields[name].default is None)}
 
 
 def _class_reference(cls: AnyMethod, runs: Path) -> str:
-    """Return the name or path by which any process finds a class."""
+    """Return the name or path of a class for other processes."""
     name = str(getattr(cls, "name", None))
     if not METHOD_NAME.fullmatch(name):
         raise UserError(f"the class {cls.__name__} must set name to letters, digits, _ and -, not {name!r}")

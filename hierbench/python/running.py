@@ -1,4 +1,4 @@
-"""`hierbench.run`, which `hierbench run` calls too: a comparison, of which only missing runs are computed."""
+"""`hierbench.run`: a comparison from Python; only missing runs are computed."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

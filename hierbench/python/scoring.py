@@ -100,7 +100,7 @@ def score(
 
 
 def _is_one(item: Any) -> bool:
-    """Whether it is a file or a matrix, of which a list is several seeds."""
+    """Whether it is the predictions of one seed: a file or a matrix."""
     return isinstance(item, str | Path) or getattr(item, "ndim", 0) == 2
 
 

@@ -36,7 +36,7 @@ def cache_folder() -> Path | None:
 
 
 def first_base(record: Record, records: Records) -> Record | None:
-    """Return the run that provides the confidence of a post-hoc run: that of its first base; None for a trained one."""
+    """Return the first base of a post-hoc run, which provides its confidence; None for a trained run."""
     return records[record.bases[0]] if record.bases else None
 
 

@@ -83,7 +83,7 @@ def publish(
 
 
 def _refuse_damaged(board: Board) -> None:
-    """Raise a UserError for a run that a comparison asked for and whose spec is damaged: its row would be shorter."""
+    """Raise a UserError for a requested run with a damaged spec: its row would be shorter."""
     requests = [
         request
         for request in board.records.requests

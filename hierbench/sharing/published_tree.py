@@ -36,7 +36,7 @@ def write_tree(folder: Path, paths: Iterable[Sequence[str]]) -> None:
 
 
 def read_paths(folder: Path, data: DatasetSpec) -> list[tuple[str, ...]] | None:
-    """Return the paths of the tree beside records if it is that of their data; None if it is not, or is damaged."""
+    """Return the paths of the tree beside records; None if it is not the tree of their data, or is damaged."""
     if not os.path.lexists(folder / TREE_FILE):
         return None
     try:
@@ -48,6 +48,6 @@ def read_paths(folder: Path, data: DatasetSpec) -> list[tuple[str, ...]] | None:
 
 
 def tree_beside(folder: Path, data: DatasetSpec) -> Hierarchy | None:
-    """Return the tree beside records if it is that of their data."""
+    """Return the tree beside records if it is the tree of their data."""
     paths = read_paths(folder, data)
     return None if paths is None else Hierarchy.from_paths({path[-1]: path for path in paths}, data.distance)

@@ -29,7 +29,7 @@ def table_page(board: Board, folder: Path) -> str:
 
 
 def table_commands(board: Board) -> list[str]:
-    """Return the commands of a table, without those that a later one repeats with other seeds."""
+    """Return the commands of a table, without commands repeated later with other seeds."""
     kept: dict[str, str] = {}
     for request in board.records.requests:
         if request.kind == "comparison":

@@ -120,7 +120,7 @@ def constraints(rows: Sequence[RecordedRow]) -> str:
 
 
 def specs_with_bases(records: Records, runs: Iterable[Record]) -> dict[str, Spec]:
-    """Return {id: spec} of runs and of all that they re-rank; a UserError where one is missing."""
+    """Return {id: spec} of runs and their bases; a UserError where one is missing."""
     specs = dict[str, Spec]()
     for run_id in records.with_bases(run.id for run in runs):
         record = records.get(run_id)

@@ -1,4 +1,4 @@
-"""Recorded runs trained again by the request behind them, and compared: those of a row, or some drawn at random."""
+"""Recorded runs trained again by their request, and compared: the runs of a row, or a random sample."""
 
 import math
 import random

@@ -68,7 +68,7 @@ def best_epoch(row: HistoryRow) -> dict[str, Any]:
 
 @cache
 def processor() -> str:
-    """Return the model of the processor, on which rounding depends; "" where the system does not say.
+    """Return the model of the processor, since rounding depends on it; "" if unknown.
 
     Cloud providers give several generations one name, so family, model and stepping follow it.
     """

@@ -30,7 +30,7 @@ def default_every(epochs: int) -> int:
 
 
 def kept_epochs(every: int, epochs: int) -> list[int]:
-    """Return the epochs of which a snapshot is kept: every `every` epochs, counted from 1, and the last."""
+    """Return the epochs with snapshots: every `every` epochs, counted from 1, and the last."""
     return sorted({*range(every, epochs + 1, every), epochs})
 
 

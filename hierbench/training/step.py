@@ -31,7 +31,7 @@ def new_classifier(job: Job, hierarchy: Hierarchy, weights: Path | None = None) 
 
 
 def make_optimizer(model: Classifier, train: TrainSpec) -> torch.optim.Optimizer:
-    """Return SGD or AdamW over the model's groups; weight decay is on all that gets a gradient, norms included."""
+    """Return SGD or AdamW over the model's groups; weight decay is on all parameters, norms included."""
     by_name = model.parameter_groups()
     check_group_names(list(train.lr.model_dump()), list(by_name))
     groups: list[dict[str, Any]] = [
@@ -58,7 +58,7 @@ def _split_by_layer(model: Classifier, group: dict[str, Any], decay: float) -> I
 
 
 def group_layers(model: Classifier) -> list[list[nn.Parameter]]:
-    """Return the backbone's trainable parameters by layers, in the order in which these are registered.
+    """Return the backbone's trainable parameters by layer, in order of registration.
 
     A layer is all parameters whose names agree up to their first number, with the numbers that follow it at once:
     "blocks.3" of "blocks.3.attn.qkv.weight", "layer1.0" of "layer1.0.conv2.weight"; without a number, it is the module.

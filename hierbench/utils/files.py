@@ -81,7 +81,7 @@ def refuse_links(root: Path, *parts: str) -> Path:
 
 
 def remove_made(folder: Path, names: re.Pattern[str], *, keep: bool = False) -> None:
-    """Remove the files of a folder whose whole name matches; then, unless `keep`, the folder if it is empty."""
+    """Remove a folder's files with matching names; then, unless `keep`, the folder if it is empty."""
     if not folder.is_dir():
         return
     for entry in folder.iterdir():

@@ -39,7 +39,7 @@ def listed(numbers: Sequence[int]) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first and last of each run of successive numbers; those of a run of two are apart."""
+    """Return the first and last of each run of successive numbers; two successive numbers are two runs."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][-1] == number - 1:

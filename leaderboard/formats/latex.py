@@ -69,7 +69,7 @@ def _column_forms(table: Table) -> str:
 
 
 def _span(lines: Sequence[Sequence[str]], row: int, place: int) -> int:
-    """Return over how many rows a merged cell goes, 0 for one that an earlier row has printed."""
+    """Return the number of rows of a merged cell, 0 if an earlier row has printed it."""
 
     def key(number: int) -> Sequence[str]:
         return lines[number][: place + 1]

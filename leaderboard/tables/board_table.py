@@ -201,7 +201,7 @@ def as_json(board: BoardData) -> dict[str, Any]:
 
 
 def _as_json(row: Row) -> dict[str, Any]:
-    """Return a row as JSON types; keys beyond those of the contract only where they have a value."""
+    """Return a row as JSON types; keys beyond the contract only where they have a value."""
     content = {name: value for name, value in vars(row).items() if name not in FURTHER_KEYS or value}
     del content["tuned"]  # which follows from the recipe
     state = content.pop("state")

@@ -81,12 +81,12 @@ def _names(pair: RowComparison) -> dict[str, str]:
 
 
 def reference_title(row: Row, reference: Row) -> str:
-    """Return the title of a row's reference, and its type where it is another."""
+    """Return the title of a row's reference, and its type if it differs."""
     return reference.title if reference.type == row.type else f"{reference.title}, {reference.type}"
 
 
 def correction(differences: Sequence[dict[str, Difference]]) -> str:
-    """Return the family of tests over which p is adjusted."""
+    """Return the family of tests for the adjustment of p."""
     tests = sum(not math.isnan(gap.p_holm) for pair_gaps in differences for gap in pair_gaps.values())
     rest = sum(map(len, differences)) - tests
     untested = "; those of rows that are not ranked are not tested" if rest else ""

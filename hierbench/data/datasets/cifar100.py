@@ -161,7 +161,7 @@ def _read(path: Path) -> bytes:
 
 
 def _load(read: Callable[[], bytes], name: str) -> Images:
-    """Return a picture [1, 3, 32, 32], whose size is compared before it is decoded."""
+    """Return a picture [1, 3, 32, 32]; its size is compared before it is decoded."""
     try:
         content = read()
         with Image.open(io.BytesIO(content), formats=IMAGE_FORMATS) as image:

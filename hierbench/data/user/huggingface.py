@@ -12,7 +12,7 @@ from hierbench.utils.files import read_bytes
 
 
 def has_own_splits(splits: Iterable[str]) -> bool:
-    """Whether among the names of a dataset's splits are those of images for training and for test."""
+    """Whether a dataset has splits with the usual names of training and test images."""
     return {"train", "test"} <= set(map(find_split, splits))
 
 

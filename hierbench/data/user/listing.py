@@ -42,7 +42,7 @@ def _name_unreadable() -> Iterator[None]:
 
 
 def is_hugging_face(images: str) -> bool:
-    """Whether images are `hf:NAME`, a dataset on the hub, or in the folder of one that `save_to_disk` wrote."""
+    """Whether images are `hf:NAME`, a dataset on the hub, or a folder written by `save_to_disk`."""
     return images.startswith(HUB) or any(Path(images, file).is_file() for file in SAVED)
 
 
@@ -98,7 +98,7 @@ def guess_splits(images: Path) -> str | None:
 
 
 def _are_splits(names: Sequence[str]) -> bool:
-    """Whether folders are those of splits: images for training, and others, under the names in use."""
+    """Whether folders are splits, by the usual names of training, validation and test."""
     splits = set(map(find_split, names))
     return "" not in splits and "train" in splits and len(splits) > 1
 
@@ -142,7 +142,7 @@ def _folders_in(place: Path, listing: Listing) -> list[str]:
 
 
 def _links_to_parent(entry: os.DirEntry[str], listing: Listing) -> bool:
-    """Whether a folder is a link to one that it lies in, of which it would take all images; such a link is noted."""
+    """Whether a folder is a self-referencing link, which would list all images again; such a link is noted."""
     if not entry.is_symlink():
         return False
     target = os.path.realpath(entry.path)

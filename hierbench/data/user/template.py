@@ -198,7 +198,7 @@ def measure(
 
 
 def _relative(path: str, folder: Path) -> str:
-    """Return a path as the file says it: relative to its folder, but one that was given from the root as it is."""
+    """Return a path as it is written into the file: absolute paths as given, others relative to its folder."""
     if not Path(path).exists() or (os.path.isabs(path) and not Path(path).is_relative_to(folder)):
         return path  # of a shipped tree, the name
     return os.path.relpath(os.path.abspath(path), folder)

@@ -54,7 +54,7 @@ def read_vectors(place: Path) -> Arrays:
 
 
 def has_class_names(place: Path) -> bool:
-    """Whether features that exist hold an array `classes`, in whose order their labels count."""
+    """Whether existing features have an array `classes`, which their labels index."""
     return (place / "classes.npy").exists() if place.is_dir() else "classes.npy" in ZipFile(place).namelist()
 
 

@@ -183,7 +183,7 @@ def risk_ticks(sides: Sequence[Side]) -> list[float]:
 
 
 def describe_choice(pair: Pair, chosen: IntArray) -> str:
-    """Return a sentence on which mistakes are in the page."""
+    """Return a sentence on the choice of mistakes in the page."""
     wrong = pair.heights > 0
     total = int(wrong.any(axis=0).sum())
     both = int(wrong.all(axis=0).sum())

@@ -41,7 +41,7 @@ def confusion_counts(scores: NDArray[np.floating[Any]], targets: IntArray) -> In
 
 
 def named_level(level_sizes: tuple[int, ...]) -> int | None:
-    """Return the level whose nodes get their names: the classes where they are few, else the finest level that is."""
+    """Return the named level: the classes where they are few, else the finest level with few nodes."""
     if level_sizes[-1] <= NAMED_CLASSES:
         return len(level_sizes) - 1
     few = [level for level, size in enumerate(level_sizes[:-1]) if 1 < size <= NAMED_NODES]

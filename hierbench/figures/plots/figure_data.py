@@ -89,7 +89,7 @@ class Tree:
 
 
 def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree | None:
-    """Return the tree of a dataset's prepared form, else the one that the project ships, else None.
+    """Return the tree of a dataset's prepared form, else the shipped tree, else None.
 
     The distance is that of the recipe unless given. A UserError says that there is no such dataset, or that its
     prepared form is damaged.
@@ -131,7 +131,7 @@ def over_runs(values: Sequence[ArrayLike], ddof: int) -> Floats:
 
 
 def level_names(num_levels: int) -> list[str]:
-    """Return the names of the metrics by level, all of one kind after the other."""
+    """Return the names of the metrics by level, kind by kind."""
     return [f"{kind}@{level}" for kind in BY_LEVEL for level in range(1, num_levels + 1)]
 
 

@@ -63,7 +63,7 @@ class Output:
 def detect_layout(
     backbone: str, shape: tuple[int, ...], output: Output, tokens: Literal["patch", "class"], size: tuple[int, int]
 ) -> Layout:
-    """Return the layout of an output whose shape is without B, for images of `size` (H, W).
+    """Return the layout of an output, given its shape without B, for images of `size` (H, W).
 
     Raises:
         UserError: the output is neither a map nor tokens on a grid, or it has no class token where one is asked for.

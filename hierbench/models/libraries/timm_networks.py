@@ -75,7 +75,7 @@ class HubFile:
 
 
 def default_weights(name: str) -> HubFile | Remote | None:
-    """Return the file of published weights, or None if all of them need code to be read."""
+    """Return the file of published weights, or None if each needs code to be read."""
     cfg = _published_weights(name)
     # Some networks have a way of loading of their own: for the file at the url, or, marked "hf", for that on the hub.
     if cfg.hf_hub_id and cfg.custom_load != "hf":

@@ -47,7 +47,7 @@ def make_slug(name: str) -> str:
 
 
 class Slugs:
-    """Slugs of which no two are equal."""
+    """Unique slugs."""
 
     def __init__(self) -> None:
         self.taken: set[str] = set()

@@ -271,7 +271,7 @@ def method_results(method: MethodPage) -> Table:
 
 
 def best_rows(board: Board) -> list[tuple[Column, Row, Row | None]]:
-    """Return of each column the best ranked row, and the best competitive one, None where that is the same."""
+    """Return the best ranked row of each column, and the best competitive row, None if it is the same."""
     rows = ranked_rows(board.rows)
     leaders = list[tuple[Column, Row, Row | None]]()
     marked = with_best(rows, board.shown)

@@ -19,7 +19,7 @@ from hierbench.utils.errors import UserError
 
 @dataclass(frozen=True)
 class CheckedBoard:
-    """A board, and all that verification found."""
+    """A board, and the findings of its verification."""
 
     board: Board
     report: FolderReport
@@ -28,7 +28,7 @@ class CheckedBoard:
 def checked_board(
     dataset: str, selection: RunSelection, columns: Sequence[Column] = PAPER_COLUMNS, compared: Collection[str] = ()
 ) -> CheckedBoard:
-    """Return the table of a dataset without the runs that verification rejects, and all that it found.
+    """Return the table of a dataset without rejected runs, and the findings of its verification.
 
     Rejected runs count as planned and not as finished. Rows whose seeds are rejected, as one of them is missing, are
     shown and not ranked. Each row has the weakest verdict of its finished runs.

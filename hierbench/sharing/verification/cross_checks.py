@@ -24,7 +24,7 @@ def check_targets(checks: Sequence[RunCheck]) -> None:
 
 
 def check_copies(checks: Sequence[RunCheck]) -> None:
-    """Reject runs whose predictions are those of another seed of their row."""
+    """Reject runs that repeat the predictions of another seed of their row."""
     tested = [check for check in checks if check.record.spec is not None and check.is_tested]
     for row in groups(tested, lambda check: check.record.row):
         for subject, key in (

@@ -33,7 +33,7 @@ def check_method(check: RunCheck, methods: InstalledMethods) -> None:
 
 
 def changed_methods(runs: Iterable[Record], methods: InstalledMethods) -> list[str]:
-    """Return "NAME VERSION (digest)" of the project's methods whose file has changed since runs of that version."""
+    """Return "NAME VERSION (digest)" of the project's methods with another file now than when they ran."""
     ran = {(run.job.method.name, run.method_digest): run.job for run in runs if run.spec is not None}
     changed = []
     for (name, digest), spec in sorted(ran.items()):

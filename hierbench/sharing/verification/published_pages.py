@@ -1,4 +1,4 @@
-"""The pages of a table against those that this version renders of its records."""
+"""The pages of a published table, compared with new renderings of its records."""
 
 import csv
 import math

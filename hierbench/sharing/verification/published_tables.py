@@ -1,4 +1,4 @@
-"""Tables against the records that they are made of: published ones, and those that a command wrote beside its runs."""
+"""Tables compared with their records: published tables, and tables in a runs folder."""
 
 import glob
 import os
@@ -88,7 +88,7 @@ class GivenTable(Received):
 
 
 def parse_protocol(name: str) -> Protocol | None:
-    """Return the protocol of a table of runs, None for one of scored predictions alone."""
+    """Return the protocol of a table of runs, None for scored predictions alone."""
     return next((protocol for protocol in PROTOCOLS if protocol == name), None)
 
 
@@ -205,7 +205,7 @@ def values_are_kept(board: Board, columns: Sequence[Column]) -> bool:
 
 
 def _with_rejected(records: Records) -> Records:
-    """Return the records with those that are rejected as finished ones: a table's values are compared all the same."""
+    """Return the records with rejected runs counted as finished: a table's values are compared all the same."""
     states = {
         run.id: replace(run, state=State.RECORDED) if run.state == State.REJECTED and run.result else run
         for run in records

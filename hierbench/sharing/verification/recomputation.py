@@ -45,7 +45,7 @@ Ranks = tuple[IntArray, IntArray]  # ranked classes [N, k] and targets [N]
 
 
 class Targets:
-    """The targets that a run's predictions must be of: those of prepared data, where it is here."""
+    """The expected targets of runs, from prepared data, where it is here."""
 
     def __init__(self, data_dir: Path, folder: Path) -> None:
         self.data_dir = data_dir
@@ -54,7 +54,7 @@ class Targets:
         self._cached: dict[tuple[Any, ...], IntArray | None] = {}
 
     def of(self, check: RunCheck) -> IntArray | None:
-        """Return the targets [N] of a run's data, None where that data is not here."""
+        """Return the targets [N] of a run's data, None where the data is not here."""
         data = check.dataset
         spec = check.record.spec
         rows = None if spec is None else spec.evaluation
@@ -125,7 +125,7 @@ def recompute(check: RunCheck, tree: Hierarchy, reference_targets: Targets) -> R
 
 
 def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree: Hierarchy) -> None:
-    """Reject recorded intervals that are not about those of the predictions: the draws they had are not recorded."""
+    """Reject recorded intervals that the predictions do not give, up to noise: the draws are not recorded."""
     recorded = check.record.result.get("intervals", {})
     ks = [k for k in usable_ks(DEFAULT_KS, tree.num_classes) if k <= ranked.shape[1]]
     again = bootstrap_intervals(contributions(ranked, targets, tree, ks), ks, RESAMPLES) if recorded else {}

@@ -59,7 +59,7 @@ def collapse(options: Options, every: int | None) -> CommandOutput:
 
 
 def _check_classes(prepared: Prepared, num_classes: int) -> None:
-    """Raise a UserError for data of which a class has no training image."""
+    """Raise a UserError if a class has no training image."""
     missing = num_classes - len(np.unique(prepared.arrays("train")[1]))
     if missing:
         raise UserError(f"{missing} of {num_classes} classes have no training image, so their features have no mean")

@@ -87,7 +87,7 @@ def cached_measurements(run: Run, epoch: int) -> Measured | None:
 
 
 def to_measure(job: Job, run: Run, every: int) -> list[int]:
-    """Return the epochs whose snapshots are still to be measured."""
+    """Return the epochs of unmeasured snapshots."""
     return [epoch for epoch in kept_epochs(every, job.spec.train.epochs) if cached_measurements(run, epoch) is None]
 
 
@@ -113,7 +113,7 @@ def measure_run(
 
 
 def read_curve(job: Job, run: Run, frame: Frame, every: int, settings: Collapse) -> Curve:
-    """Return the curve of a run whose snapshots are measured, with the quantities that the switches choose."""
+    """Return the curve of a measured run, with the quantities of the recipe's switches."""
     points = []
     for epoch in kept_epochs(every, job.spec.train.epochs):
         measured = cached_measurements(run, epoch)

@@ -211,7 +211,7 @@ def _check_parts(parts: Parts, tree: Hierarchy, where: str, order: NumberOrder) 
 
 
 def _are_names(values: NDArray[Any] | None, tree: Hierarchy) -> bool:
-    """Whether values are the names of all classes, each once, as those of columns."""
+    """Whether values name all classes, each once, as columns do."""
     if values is None or values.shape != (tree.num_classes,) or values.dtype.kind not in "OUS":
         return False
     return set(_texts(values) or ()) == set(tree.classes)
@@ -220,7 +220,7 @@ def _are_names(values: NDArray[Any] | None, tree: Hierarchy) -> bool:
 def _order_columns(
     scores: NDArray[Any], names: NDArray[Any] | None, tree: Hierarchy, where: str, order: NumberOrder
 ) -> tuple[NDArray[Any], str]:
-    """Return scores [N, K] with the columns in the tree's order, and in which order they were."""
+    """Return scores [N, K] with the columns in the tree's order, and their order before."""
     if names is not None:
         if names.shape != (tree.num_classes,):
             raise UserError(f"{where}: names must be [{tree.num_classes}], got {list(names.shape)}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The results of one file or of several seeds' files, of which the metrics that all have are shown.
+    """The results of one file, or of one file per seed; only common metrics are shown.
 
     Metrics that are not the paper's have an interval over seeds, but not over images.
     """

@@ -59,7 +59,7 @@ class Result:
 
 
 def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int, int]:
-    """Return ranked classes and what was counted on the way.
+    """Return ranked classes and counts.
 
     Returns:
         [N, k] ranked classes, as many as the largest metric needs; the ks that they allow; how many examples have

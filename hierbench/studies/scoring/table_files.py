@@ -91,7 +91,7 @@ def _named_as_classes(columns: Sequence[str], tree: Hierarchy, where: str) -> bo
 
 
 def _read_numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDArray[Any]]:
-    """Return the parts of a table whose columns are numbered, or hold a list in each cell."""
+    """Return the parts of a table with numbered columns, or with a list in each cell."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in frame.columns:
         match = NUMBERED_COLUMN.fullmatch(name)

@@ -229,7 +229,7 @@ class Search:
         return False
 
     def end(self, trial: Trial, values: Sequence[float], error: str = "") -> None:
-        """End a trial with the values of its runs, whose mean counts, or with the error of a failed run."""
+        """End a trial with the mean of its runs' values, or with the error of a failed run."""
         trial.set_user_attr("values", list(values))
         if error:
             trial.set_user_attr("error", error)
@@ -238,7 +238,7 @@ class Search:
             self._study.tell(trial, sum(values) / len(values))
 
     def trials(self) -> list[FrozenTrial]:
-        """Return all trials so far, in the order in which they were chosen."""
+        """Return all trials so far, in order of choice."""
         return self._study.get_trials(deepcopy=False)
 
     def results(self) -> list[tuple[dict[str, Any], Summary]]:
@@ -257,7 +257,7 @@ def without_password(storage: str) -> str:
 
 
 class TrialRecord:
-    """A study in a database, to which trials are added as they end; commands share it under a lock in the folder.
+    """A study in a database; trials are added as they end, under a lock in the folder.
 
     Raises:
         UserError: from all methods: the database is full, unreachable or not a database.

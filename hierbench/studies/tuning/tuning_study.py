@@ -98,7 +98,7 @@ def tune(
 
 
 def plan_searches(request: ResolvedRequest, searches: Sequence[PlannedSearch], details: Mapping[str, Any]) -> Plan:
-    """Return the plan of searches, whose jobs follow from results and are added to the recorded request then."""
+    """Return the plan of searches; jobs follow from results, and are added to the recorded request then."""
     num_runs = sum(search.space.trials for search in searches) * request.recipe.tune.runs
     options = {"seeds": request.recipe.tune.runs, **details}
     return Plan(
