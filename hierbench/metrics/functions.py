@@ -30,14 +30,14 @@ Function = TypeVar("Function", bound=Callable[..., float])
 
 
 def _described(*names: str) -> Callable[[Function], Function]:
-    """Add formula, unit and source of metrics of the registry to the docstring of their function."""
+    """Add unit and source of metrics of the registry to the docstring of their function, which has the formula."""
 
     def with_description(function: Function) -> Function:
         infos = [SPEC_BY_NAME.get(name) or find_metric(name) for name in names]
-        formulas = "; ".join(f"`{info.name}` of tables is {info.formula}" for info in infos)
+        columns = " and ".join(f"`{info.name}`" for info in infos)
         unit = "a fraction" if infos[0].unit in ("%", "") else f"in {infos[0].unit}"
         first, _, rest = (function.__doc__ or "").partition("\n")
-        description = f"{formulas}; {unit}, {infos[0].direction} is better. Source: {infos[0].source}."
+        description = f"{columns} of tables; {unit}, {infos[0].direction} is better. Source: {infos[0].source}."
         function.__doc__ = (
             f"{first}\n\n{fill(description, 116, initial_indent=INDENT, subsequent_indent=INDENT)}\n{rest}"
         )
@@ -49,6 +49,8 @@ def _described(*names: str) -> Callable[[Function], Function]:
 @_described("top1")
 def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return the fraction of examples whose class is right.
+
+    Formula: mean [c_1 = y].
 
     Args:
         y_true: [N] classes.
@@ -71,6 +73,8 @@ def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return the mean distance of mistakes from their targets; NaN without mistakes.
 
+    Formula: mean over mistakes of D(y, c_1).
+
     Arguments and errors as in `top1_score`.
 
     Example:
@@ -86,6 +90,8 @@ def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return the mean distance of all examples from their targets, 0 for correct predictions.
 
+    Formula: mean of (D(y, c_1) + ... + D(y, c_k)) / k.
+
     Arguments and errors as in `top1_score`.
 
     Example:
@@ -100,6 +106,8 @@ def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 @_described("level_accuracy@l")
 def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: int = 1) -> float:
     """Return the fraction of examples whose ancestor at a level is right.
+
+    Formula: mean [A_l(c_1) = A_l(y)].
 
     A class above the deepest level is repeated below itself.
 
@@ -124,6 +132,8 @@ def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: in
 @_described("hp_micro", "hp_macro")
 def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hP, the fraction of the predicted class's ancestors (and itself) that are the target's too.
+
+    Formulas: hp_micro, sum |A(c_1) & A(y)| / sum |A(c_1)|; hp_macro, mean of |A(c_1) & A(y)| / |A(c_1)|.
 
     The root counts nowhere.
 
@@ -150,6 +160,8 @@ def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, a
 def hierarchical_recall_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hR, the fraction of the target's ancestors (and itself) that are the predicted class's too.
 
+    Formulas: hr_micro, sum |A(c_1) & A(y)| / sum |A(y)|; hr_macro, mean of |A(c_1) & A(y)| / |A(y)|.
+
     Arguments and errors as in `hierarchical_precision_score`.
 
     Example:
@@ -164,6 +176,9 @@ def hierarchical_recall_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, aver
 @_described("hf_micro", "hf_macro")
 def hf1_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hF1, the harmonic mean of hierarchical precision and recall.
+
+    Formulas: hf_micro, 2 hP hR / (hP + hR), of the micro hP and hR; hf_macro, mean of 2 |A(c_1) & A(y)| / (|A(c_1)|
+    + |A(y)|).
 
     Arguments and errors as in `hierarchical_precision_score`.
 
@@ -180,6 +195,8 @@ def hf1_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "
 def information_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return how many bits the common ancestor of a mistake and its target leaves open; NaN without mistakes.
 
+    Formula: mean over mistakes of log2(classes below LCA(y, c_1)).
+
     Arguments and errors as in `top1_score`.
 
     Example:
@@ -194,6 +211,8 @@ def information_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 @_described("hierdist@k")
 def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5, labels: Labels = None) -> float:
     """Return the mean distance of the k best-ranked classes from the target.
+
+    Formula: mean of (D(y, c_1) + ... + D(y, c_k)) / k.
 
     Args:
         y_true: [N] classes, indices in the tree's order or names.
@@ -219,6 +238,8 @@ def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5
 def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5, labels: Labels = None) -> float:
     """Return the mean distance of the nearest of the k best-ranked classes from the target.
 
+    Formula: mean of min(D(y, c_1), ..., D(y, c_k)).
+
     Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
@@ -233,6 +254,8 @@ def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int
 @_described("hops@k")
 def hops_score(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int | None = None, labels: Labels = None) -> float:
     """Return HOPS, the agreement of the ranking with the order of the classes' distances from the target; 1 is best.
+
+    Formula: mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1).
 
     Arguments and errors as in `hierdist_at_k_loss`; without k, all classes. See `hierbench.metrics.hops`.
 
@@ -251,6 +274,8 @@ def lifted_level_accuracy_score(
 ) -> float:
     """Return the fraction of examples whose most probable node of a level is right.
 
+    Formula: mean [argmax over nodes n of level l of the sum of p below n = A_l(y)].
+
     Level 1 is the coarsest. Other arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
@@ -266,6 +291,8 @@ def lifted_level_accuracy_score(
 def expected_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, labels: Labels = None) -> float:
     """Return ECE, the mean gap between accuracy and confidence.
 
+    Formula: sum over 15 bins of |bin| / N |accuracy - confidence|.
+
     Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
@@ -280,6 +307,8 @@ def expected_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, la
 @_described("mce")
 def maximum_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, labels: Labels = None) -> float:
     """Return MCE, the largest gap between accuracy and confidence.
+
+    Formula: max over 15 bins of |accuracy - confidence|.
 
     Arguments and errors as in `hierdist_at_k_loss`.
 
@@ -303,6 +332,9 @@ def haurc_loss(
 ) -> float:
     """Return hAURC, the area under hierarchical risk over coverage.
 
+    Formulas: haurc_climbing, area under risk over coverage: the lowest ancestor of c_1 with p >= theta;
+    haurc_selective, the same with the root unless p(c_1) >= theta.
+
     A prediction is the lowest ancestor of the best class whose probability reaches a threshold ("climbing"), or the
     class itself or else the root ("selective"). Other arguments and errors as in `hierdist_at_k_loss`; see
     `hierbench.metrics.selective`.
@@ -321,6 +353,8 @@ def haurc_loss(
 @_described("fpa")
 def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return FPA, the fraction of examples whose node is right at every level.
+
+    Formula: mean [n_1 = A_1(y), ..., n_L = A_L(y)].
 
     Args:
         y_true: [N] classes, indices in the tree's order or names.
@@ -342,6 +376,8 @@ def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> flo
 @_described("tice")
 def tree_inconsistency_loss(y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return TICE, the fraction of examples whose nodes are not one path.
+
+    Formula: mean [n_l is not the parent of n_(l+1) for an l].
 
     Whether the path is right does not matter, so that y_true is only checked. Arguments and errors as in
     `full_path_accuracy_score`.

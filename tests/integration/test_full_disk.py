@@ -211,7 +211,7 @@ def test_an_output_that_cannot_be_written(
             subprocess.run(["tar", "czf", "../cifar-100-python.tar.gz", "cifar-100-python"], check=True)
     words = {"DISK": str(disk.path), "ARCHIVE": str(tmp_path / "cifar-100-python.tar.gz")}
     command = [re.sub("DISK|ARCHIVE", lambda word: words[word[0]], part) for part in OUTPUTS[name]]
-    takes = {"leaderboard": ("--runs",), "mistakes": ("--runs", "--data-dir")}
+    takes = {"leaderboard": ("--runs",), **dict.fromkeys(("mistakes", "publish"), ("--runs", "--data-dir"))}
     takes |= dict.fromkeys(("run", "tune", "collapse"), ("--data-dir",))
     where = {"--runs": undisturbed, "--data-dir": data_dir}
     command += [part for option in takes.get(command[0], ()) for part in (option, where[option])]

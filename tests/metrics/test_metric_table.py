@@ -27,6 +27,7 @@ from hierbench.metrics import (
 )
 from hierbench.metrics import paths as path_metrics
 from hierbench.metrics.classes import HierarchicalMetric
+from hierbench.metrics.metric_table import FUNCTIONS, METRIC_SPECS
 
 PAIR = Hierarchy.from_paths({"a": ("a",), "b": ("b",)})
 PATHS = {"t": ("p", "q", "t"), "u": ("p", "q", "u"), "v": ("p", "v"), "w": ("s", "s", "w"), "x": ("x",)}
@@ -380,3 +381,9 @@ def test_a_list_of_metrics_is_a_collection(cifar100):
     assert list(values) == sorted(names, key=list(values).index) and set(values) == set(names)
     assert float(values["ece"]) == pytest.approx(float(probabilities.compute()["ece"]), abs=1e-9)
     assert deepcopy(collection).compute() == values == pickle.loads(pickle.dumps(collection)).compute()
+
+
+def test_a_function_s_docstring_has_the_formula_of_the_table():
+    docs = " ".join(" ".join(getattr(functions, name).__doc__.split()) for name in FUNCTIONS)
+    specs = [info for info in METRIC_SPECS if info.formula != "hops@K"]  # which says that all classes are ranked
+    assert [info.name for info in specs if info.formula not in docs] == []
