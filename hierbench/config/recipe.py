@@ -137,7 +137,7 @@ def load_recipe(dataset: str, overrides: Sequence[str] = (), protocol: Protocol 
     Raises:
         UserError: no such recipe, an override without "=", an unknown key or an invalid value.
     """
-    where, text = _read_recipe(dataset)
+    where, text = recipe_text(dataset)
     try:
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits
@@ -185,7 +185,7 @@ def with_weights_file(recipe: Recipe, file: Path | None) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "file"})})
 
 
-def _read_recipe(dataset: str) -> tuple[str, str]:
+def recipe_text(dataset: str) -> tuple[str, str]:
     """Return how errors call the recipe of a dataset, and its text."""
     if is_dataset_file(dataset):
         if not os.path.lexists(dataset):
@@ -248,7 +248,7 @@ def image_dataset(name: str) -> str:
 def load_protocols(dataset: str) -> list[Recipe]:
     """Return a dataset's recipe under each protocol; a user's file has the paper's alone unless it has [authors]."""
     first = load_recipe(dataset)
-    if is_dataset_file(dataset) and "authors" not in tomllib.loads(_read_recipe(dataset)[1]):
+    if is_dataset_file(dataset) and "authors" not in tomllib.loads(recipe_text(dataset)[1]):
         return [first]
     return [first, load_recipe(dataset, protocol="authors")]
 

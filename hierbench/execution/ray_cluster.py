@@ -68,12 +68,12 @@ def _train(jobs: Sequence[Job], setting: Setting, probe: str, queue: Queue, driv
         raise UserError(f"no node of the Ray cluster has the resources of a job: {resources}")
     on_driver = NodeAffinitySchedulingStrategy(driver, soft=False)
     progress = ray.remote(Progress).options(num_cpus=0, scheduling_strategy=on_driver).remote()
-    task = ray.remote(_work).options(max_retries=0, **resources)
+    task = ray.remote(run_task).options(max_retries=0, **resources)
     engine = engine_digest()
     losses = Counter[str]()
 
     def start(job: Job) -> Any:
-        return task.remote(engine, _task_arguments(job, setting, probe), progress)
+        return task.remote(engine, task_arguments(job, setting, probe), progress)
 
     running = {start(job): job for job in jobs}
     while running:
@@ -125,7 +125,7 @@ def engine_digest() -> str:
     return digest.hexdigest()
 
 
-def _task_arguments(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
+def task_arguments(job: Job, setting: Setting, probe: str) -> dict[str, Any]:
     """Return the arguments of a task: plain values, which a node of any version can read."""
     file = Path(job.method.reference)
     weights = setting.weights and setting.weights.resolve()
@@ -155,7 +155,7 @@ def _write_received(run: Run, files: dict[str, bytes], outcome: Outcome) -> Outc
 # The rest runs on the nodes.
 
 
-def _work(engine: str, order: dict[str, Any], progress: Any) -> Answer:
+def run_task(engine: str, order: dict[str, Any], progress: Any) -> Answer:
     """Run one job on this node."""
     node = socket.gethostname()
     if engine != engine_digest():

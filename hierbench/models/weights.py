@@ -206,7 +206,7 @@ def _rename_lite(
 
 def _state(path: Path, published: Weights | None) -> dict[str, Tensor]:
     """Return the tensors of a file by name without wrappers; of a known file, the network's tensors alone."""
-    content = _read(path)
+    content = read_tensors(path)
     for key in ("state_dict",) if published else STATE_KEYS:
         if isinstance(content.get(key), Mapping):
             content = content[key]
@@ -229,7 +229,9 @@ def _state(path: Path, published: Weights | None) -> dict[str, Tensor]:
     return {key: value for key, value in selected.items() if not key.startswith(published.head)}
 
 
-def _read(path: Path) -> Mapping[Any, Any]:
+def read_tensors(path: Path) -> Mapping[Any, Any]:
+    """Return the content of a file of weights; a UserError if it cannot be read as tensors."""
+
     def problem(error: BaseException) -> UserError:
         if isinstance(error, OSError):
             return UserError(f"{path} cannot be read ({error.strerror or error})")

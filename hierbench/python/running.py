@@ -90,7 +90,7 @@ def run(
     names, settings = method_options(methods, Path(runs))
     if not names:
         raise UserError('methods names no method; give "all", "paper", names or classes')
-    changes = [format_override(key, value) for key, value in _flatten_settings(set)]
+    changes = [format_override(key, value) for key, value in flatten_settings(set)]
     options = Options(
         dataset=str(dataset),
         methods=",".join(names),
@@ -116,7 +116,7 @@ def run(
     return ended.board
 
 
-def _flatten_settings(settings: Any, section: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_settings(settings: Any, section: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted keys and values; the dict of a key without a dot is a section, but for grids and a method's."""
     if settings is not None and not isinstance(settings, Mapping):
         raise UserError(f'set is a dict, as in {{"train.epochs": 3}}, got {settings!r}')
@@ -125,7 +125,7 @@ def _flatten_settings(settings: Any, section: str = "") -> Iterator[tuple[str, A
             raise UserError(f'set: a key is a text, as in "train.epochs", got {name!r}')
         key = f"{section}{name}"
         if isinstance(value, Mapping) and (section or "." not in name) and not DICT_KEYS.fullmatch(key):
-            yield from _flatten_settings(value, f"{key}.")
+            yield from flatten_settings(value, f"{key}.")
         else:
             yield key, _to_python(key, value)
 

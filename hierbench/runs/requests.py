@@ -139,7 +139,7 @@ def record_request(
     budget: Mapping[str, Any] | None = None,
 ) -> Request:
     """Append a request, or a short line if it is a repeated one, and return it; a UserError where that fails."""
-    request = _with_own_id(
+    request = with_id(
         time=_now(),
         version=version("hierbench"),
         kind=kind,
@@ -151,7 +151,7 @@ def record_request(
     with _lock_file(root):
         earlier = next((recorded for recorded in read_requests(root) if recorded.id == request.id), None)
         again = {"request": request.id, "time": request.time}
-        _append(root, again if earlier else request.model_dump(mode="json", by_alias=True))
+        append_line(root, again if earlier else request.model_dump(mode="json", by_alias=True))
     return earlier or request
 
 
@@ -168,7 +168,7 @@ def extend_request(
         old_ids = set(current.ids)
         if extended != current:
             new = learned.model_copy(update={"ids": tuple(run_id for run_id in learned.ids if run_id not in old_ids)})
-            _append(root, new.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+            append_line(root, new.model_dump(mode="json", by_alias=True, exclude_defaults=True))
     return extended
 
 
@@ -185,7 +185,7 @@ def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str],
     named = {run_id for request in published_requests for run_id in request.ids}
     unnamed = [run_id for run_id in ids if run_id not in named]
     if later and unnamed:
-        published_requests.insert(0, _with_own_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
+        published_requests.insert(0, with_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
     first: dict[tuple[str, str], Request] = {}  # by options and first run
     for request in [*request_by_id.values(), *published_requests]:
         digest = json_digest([request.kind, request.dataset, request.options])
@@ -208,10 +208,10 @@ def _publish(request: Request, ids: Iterable[str]) -> Request:
     kept_ids = set(ids)
     kept: dict[str, Any] = {name: without_paths(getattr(request, name)) for name in ("options", "budget")}
     kept["ids"] = tuple(run_id for run_id in request.ids if run_id in kept_ids)
-    return _with_own_id(**{**dict(request), **kept})
+    return with_id(**{**dict(request), **kept})
 
 
-def _with_own_id(**content: Any) -> Request:
+def with_id(**content: Any) -> Request:
     """Return a request whose id is the digest of its content."""
     request = Request(**{**content, "id": "0" * ID_DIGITS})
     return request.model_copy(update={"id": request.digest})
@@ -348,7 +348,7 @@ def _lines(root: Path, limit: int) -> Iterator[_Line]:
             continue
 
 
-def _append(root: Path, content: Mapping[str, Any]) -> None:
+def append_line(root: Path, content: Mapping[str, Any]) -> None:
     """Append a line, after the end of one that a kill has torn."""
     path = refuse_links(root, REQUESTS_FILE)
     if path.exists() and not os.access(path, os.W_OK):  # another user's, in a folder that several share

@@ -38,6 +38,7 @@ def publish(
     columns: Sequence[Column] | None = None,
     *,
     update: bool = False,
+    draw: bool = True,
 ) -> PublishResult:
     """Publish a table, or replace a published one by the table of its runs and these.
 
@@ -47,6 +48,7 @@ def publish(
         selection: a runs folder, or published records; prepared data; and which runs are meant.
         columns: of the table; None takes the paper's, or those of the table to replace.
         update: whether a table is there already.
+        draw: whether with pictures, which take most of the time.
 
     Raises:
         UserError: there is a publication and no `update`; verification rejects a run; or a run is not finished. Nothing
@@ -75,7 +77,7 @@ def publish(
         _refuse_other_settings(earlier, board, folder / name)
         kept = _kept_ids(earlier, part)
         parts = [RunGroup(earlier, kept), part] if kept else [part]
-        made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen)
+        made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen, draw=draw)
         gone = sorted({*existing_names(folder, name)} - {*existing_names(staging, name)})
         lines = [_describe_update(earlier, made.board, gone)] if updates else []
         notes += _describe_leftovers(folder, name, published_columns, chosen) if updates else []

@@ -83,7 +83,7 @@ def train(
     fabric = make_fabric(device, spec.train.precision, gpus, num_ranks, find_unused=is_library)
     torch.backends.cudnn.benchmark = True  # all batches have one shape
     hierarchy = prepared.hierarchy(spec.dataset.distance)
-    model = _new_model(job, hierarchy, weights, device, num_ranks)
+    model = new_model(job, hierarchy, weights, device, num_ranks)
     optimizer = make_optimizer(model, spec.train)
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
@@ -119,7 +119,7 @@ def train(
             model.method.progress = (epoch + (done - 1) / steps) / epochs
             losses.append(step(islice(batches, num_micro), batch_size))  # no synchronisation within the epoch
             report(epoch + done / steps, epochs)
-        mean_terms = _mean_terms(torch.stack(losses), step.names, epoch)
+        mean_terms = average_terms(torch.stack(losses), step.names, epoch)
 
         metrics = validate(fabric, model, val_split, hierarchy, epoch)
         history.append(history_row(epoch + 1, current, mean_terms, metrics))
@@ -139,7 +139,7 @@ def train(
     _finish(fabric, model, job, prepared, run, progress)
 
 
-def _new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int) -> Classifier:
+def new_model(job: Job, hierarchy: Hierarchy, weights: Path | None, device: str, num_ranks: int) -> Classifier:
     """Return the model as the job's seed initialises it, prepared for several ranks where there are."""
     torch.manual_seed(seed_for(job.spec.seed, 0))
     model = new_classifier(job, hierarchy, weights).to(memory_format=torch.channels_last)
@@ -198,7 +198,7 @@ def _draw_rows(rows: Tensor, num: int) -> Tensor:
     return torch.cat([rows[:0], *orders])[:num]
 
 
-def _mean_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
+def average_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str, float]:
     """Average the epoch's loss terms [steps, terms]; the only host-device sync."""
     losses = losses.cpu()  # not every device has float64
     finite = losses.isfinite()

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from hierbench.data.image import UnreadableImageError
-from hierbench.data.user.huggingface import _content
+from hierbench.data.user.huggingface import image_content
 
 if importlib.util.find_spec("datasets") is None:
     pytest.skip("needs the package datasets, the extra hf", allow_module_level=True)
@@ -157,7 +157,7 @@ def test_a_file_outside_the_dataset_is_not_read(tmp_path):
     for path in (inside, outside):
         path.parent.mkdir()
         Image.new("RGB", (8, 8)).save(path)
-    assert _content({"bytes": None, "path": str(inside)}, str(tmp_path / "given")) == inside.read_bytes()
+    assert image_content({"bytes": None, "path": str(inside)}, str(tmp_path / "given")) == inside.read_bytes()
     for path in (outside, tmp_path / "given/../mine/secret.png"):
         with pytest.raises(UnreadableImageError, match="outside the dataset"):
-            _content({"bytes": None, "path": str(path)}, str(tmp_path / "given"))
+            image_content({"bytes": None, "path": str(path)}, str(tmp_path / "given"))

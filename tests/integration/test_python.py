@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import hierbench
 from hierbench.config.overrides import format_override
-from hierbench.python.running import _flatten_settings
+from hierbench.python.running import flatten_settings
 from hierbench.utils.errors import UserError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
@@ -25,12 +25,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
 
 @pytest.fixture(scope="module")
 def light():
-    """Trains in this process, without MLflow, and does not measure the machine."""
+    """Trains in this process, without MLflow."""
     with pytest.MonkeyPatch.context() as patch:
         for module in ("execution.execution", "studies.comparison"):
             patch.setattr(f"hierbench.{module}.default_uri", lambda runs: "off")
         patch.setattr("hierbench.execution.resources.num_cores", lambda: 1)
-        patch.setattr("hierbench.execution.estimate.seconds_per_image", lambda *_: 1e-4)
         yield
 
 
@@ -92,7 +91,7 @@ def test_settings_may_be_nested_and_of_numpy(page, light, monkeypatch):
         "tune": {"runs": 1, "grid": {"ce": {"lr.classifier": (0.5, 1)}}},
         "methods": {"mine": {"weights": {"a b": 1}, "lr": {"own": 1}}},
     }
-    assert [format_override(key, value) for key, value in _flatten_settings(nested)] == [
+    assert [format_override(key, value) for key, value in flatten_settings(nested)] == [
         "train.lr.type-I.backbone=0.1",
         "train.lr.type-I.transform=0.5",
         "train.lr.type-I.classifier=0.1",

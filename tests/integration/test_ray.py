@@ -201,25 +201,25 @@ def order(tmp_path, data_dir, undisturbed):
     """The message of the driver to a node."""
     from hierbench.api.registry import find_method
     from hierbench.config.spec import Spec
-    from hierbench.execution.ray_cluster import _task_arguments
+    from hierbench.execution.ray_cluster import task_arguments
     from hierbench.execution.resources import Setting
     from hierbench.runs.job import Job
 
     specs = [Spec.model_validate_json(path.read_bytes()) for path in undisturbed.glob("*/spec.json")]
     spec = next(spec for spec in specs if spec.method.name == "ce")
-    return _task_arguments(Job(spec, find_method("ce")), Setting(tmp_path / "runs", data_dir, threads=1), ".shared-x")
+    return task_arguments(Job(spec, find_method("ce")), Setting(tmp_path / "runs", data_dir, threads=1), ".shared-x")
 
 
 def test_a_node_without_the_data_or_with_other_code_says_so(order, tmp_path):
     import socket
 
-    from hierbench.execution.ray_cluster import _work, engine_digest
+    from hierbench.execution.ray_cluster import engine_digest, run_task
 
     elsewhere = order["setting"] | {"data_dir": tmp_path}
-    node, (state, error), files, _ = _work(engine_digest(), order | {"setting": elsewhere}, None)
+    node, (state, error), files, _ = run_task(engine_digest(), order | {"setting": elsewhere}, None)
     assert (node, state) == (socket.gethostname(), "failed") and "is not the data this job was planned for" in error
     assert json.loads(files["status.json"])["state"] == "failed"
-    assert "not the driver's" in _work("another", order, None)[1][1]
+    assert "not the driver's" in run_task("another", order, None)[1][1]
     assert not (tmp_path / "runs").exists()
 
 

@@ -75,3 +75,9 @@ def test_a_constant_means_one_thing():
 def test_no_name_begins_with_a_position():
     names = [name for tree in modules("hierbench", "methods", "leaderboard").values() for name in assigned_names(tree)]
     assert [name for name in names if re.match("(own|given|wanted|known|of)_", name)] == []
+
+
+def test_private_names_are_not_used_by_tests():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in modules("tests"))
+    assert re.findall(r"from hierbench[\w.]* import [^\n]*\b_[a-z]\w*", text) == []
+    assert re.findall(r"setattr\(\"?hierbench[\w.]*\._[a-z]\w*", text) == []

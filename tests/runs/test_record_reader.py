@@ -157,7 +157,7 @@ def test_a_result_that_is_not_a_number(targets, tmp_path, key, value):
 
 @pytest.mark.parametrize("content", ["pickle", "list", "other", "pipe", "bytes"])
 def test_snapshots_and_weights_run_no_code(tmp_path, content):
-    from hierbench.models.weights import _read
+    from hierbench.models.weights import read_tensors
 
     file = snapshot_file(Run(tmp_path), 1)
     file.parent.mkdir()
@@ -172,7 +172,7 @@ def test_snapshots_and_weights_run_no_code(tmp_path, content):
         load_snapshot(Run(tmp_path), 1)
     if content != "other":
         with pytest.raises(UserError):
-            _read(file)
+            read_tensors(file)
     assert not (tmp_path / "harm").exists()
 
 

@@ -202,7 +202,7 @@ def test_the_runs_of_a_table(planned, tmp_path):
         return tuple(record.id for record in rows), left_out
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hierbench.runs.requests._append", lambda *_: None)
+        patch.setattr("hierbench.runs.requests.append_line", lambda *_: None)
         first, second, last = (ask(Path("."), run_id) for run_id in (two_epochs, three_epochs, other_method))
     assert chosen(first, second, last)[0] == (two_epochs, other_method)  # one more method adds a row
     assert chosen(first, last, second)[0] == (three_epochs,)
@@ -236,7 +236,7 @@ def test_a_published_folder_has_the_requests_of_its_runs(tmp_path):
         folder.mkdir()
     first = ask(runs, A, B, overrides=["a=1"])
     ask(runs, C)
-    forged = requests._with_own_id(**dict(first) | {"options": {"weights": "/home/me/w.pt"}})  # of others
+    forged = requests.with_id(**dict(first) | {"options": {"weights": "/home/me/w.pt"}})  # of others
     content = forged.model_dump(mode="json", by_alias=True)
     (runs / "requests.jsonl").write_text("\n".join([json.dumps(content), *lines(runs)[1:]]))
     publish_requests(target, runs, "shapes", [B, D])

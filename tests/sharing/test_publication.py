@@ -17,18 +17,12 @@ from hierbench.runs.compact import COMPACT_FILE, read_compact, read_targets
 from hierbench.runs.method_files import kept_source, source_folders
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from hierbench.sharing import pictures, publication_folder
+from hierbench.sharing import publication_folder
 from hierbench.sharing.publication import publish
 from hierbench.sharing.publication_folder import PUBLISHED_PICTURES
 from hierbench.sharing.verification.verification import verify
 from hierbench.utils.errors import UserError
 from tests.support.run_files import predictions_of, spec_of
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Pictures take most of the time, and are not what these tests are of."""
-    monkeypatch.setattr(pictures, "draw_all", lambda *_: [])
 
 
 @pytest.fixture
@@ -50,7 +44,7 @@ def put(tmp_path, data_dir):
     """Publishes into `boards`."""
 
     def put(runs, **options):
-        return publish("shapes", tmp_path / "boards", RunSelection(runs, data_dir), **options)
+        return publish("shapes", tmp_path / "boards", RunSelection(runs, data_dir), draw=False, **options)
 
     return put
 
@@ -123,7 +117,7 @@ def test_a_source_is_found_with_all_tables_and_with_one(tmp_path, place):
     assert kept_source(run, source_folders(tmp_path / "shapes")) is None
 
 
-def test_a_publication_that_is_there_is_named_file_by_file(copied, put, quick, tmp_path):
+def test_a_publication_that_is_there_is_named_file_by_file(copied, put, tmp_path):
     runs, boards = copied("one", "ce", seeds=1), tmp_path / "boards"
     put(runs)
     (boards / "shapes-frozen.json").write_text("{}")  # another dataset's
@@ -145,7 +139,7 @@ def runs_of_flamingo(folder):
     return {spec["seed"]: run for run, spec in specs.items() if spec["method"]["name"] == "flamingo"}
 
 
-def test_an_unfinished_run_is_named_with_the_command_that_finishes_it(copied, put, quick):
+def test_an_unfinished_run_is_named_with_the_command_that_finishes_it(copied, put):
     runs = copied("one", "ce", "flamingo")
     run_by_seed = runs_of_flamingo(runs)
     for name in ("metrics.json", "predictions.npz"):
@@ -162,7 +156,7 @@ def test_an_unfinished_run_is_named_with_the_command_that_finishes_it(copied, pu
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_a_run_with_a_damaged_spec_is_named(seed, copied, put, quick, trained):
+def test_a_run_with_a_damaged_spec_is_named(seed, copied, put, trained):
     """Also the last seed of a row, without which it would be one of fewer."""
     runs = copied("one", "ce", "flamingo")
     shutil.copy(trained / "requests.jsonl", runs)
@@ -174,7 +168,7 @@ def test_a_run_with_a_damaged_spec_is_named(seed, copied, put, quick, trained):
         put(runs)
 
 
-def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
+def test_an_update_adds_and_keeps(copied, put, tmp_path, cli, data_dir):
     boards = tmp_path / "boards"
     put(copied("one", "ce", "crm"))
     earlier = files_in(boards / "shapes")
@@ -207,7 +201,7 @@ def test_an_update_adds_and_keeps(copied, put, quick, tmp_path, cli, data_dir):
     ],
     ids=["other settings", "other code"],
 )
-def test_an_update_says_which_runs_came_and_went(change, line, copied, put, quick, tmp_path, tamperings):
+def test_an_update_says_which_runs_came_and_went(change, line, copied, put, tmp_path, tamperings):
     put(copied("all", "ce", "crm", "flamingo"))
     lines = put(respecified(copied("new", "flamingo", seeds=2), tamperings, **change), update=True).lines
     assert lines[0].startswith(line)
@@ -215,7 +209,7 @@ def test_an_update_says_which_runs_came_and_went(change, line, copied, put, quic
     assert report.num_rejected == 0 and rows_of(tmp_path / "boards")["flamingo"]["n"] == 2
 
 
-def test_an_update_leaves_a_publication_of_another_protocol_as_it_is(copied, put, quick, tamperings, tmp_path):
+def test_an_update_leaves_a_publication_of_another_protocol_as_it_is(copied, put, tamperings, tmp_path):
     put(copied("one", "ce"))
     before = files_in(tmp_path / "boards")
     for number, (key, value) in enumerate({"protocol": "authors", "dataset__hierarchy": "f" * 64}.items()):
@@ -229,11 +223,10 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from hierbench.config.options import RunSelection
-from hierbench.sharing import pictures, publication_folder
+from hierbench.sharing import publication_folder
 from hierbench.sharing.publication import publish
 runs, folder, data, at = sys.argv[1:]
 sys.dont_write_bytecode = True
-pictures.draw_all = lambda *_: []
 steps, limit = [0], int(at)
 def step(event, arguments):
     if event in ("os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"):
@@ -245,11 +238,11 @@ def step(event, arguments):
         if steps[0] == limit:
             os.kill(os.getpid(), 9)
 sys.addaudithook(step)
-publish("shapes", Path(folder), RunSelection(Path(runs), Path(data)), update=True)
+publish("shapes", Path(folder), RunSelection(Path(runs), Path(data)), update=True, draw=False)
 """
 
 
-def test_a_kill_leaves_the_old_or_the_new(copied, put, quick, tmp_path, cli, data_dir):
+def test_a_kill_leaves_the_old_or_the_new(copied, put, tmp_path, cli, data_dir):
     """At steps before, between and after the two renames; what is between them is put back by the next publication."""
     put(copied("one", "ce", "crm"))
     boards, kept, new = tmp_path / "boards", tmp_path / "kept", copied("two", "flamingo")
@@ -278,7 +271,7 @@ def test_a_kill_leaves_the_old_or_the_new(copied, put, quick, tmp_path, cli, dat
     assert states == ["old", "old", "gone", "new"]
 
 
-def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, monkeypatch):
+def test_one_at_a_time_and_nothing_is_followed(copied, put, tmp_path, monkeypatch):
     runs = copied("one", "ce")
     (tmp_path / "outside").mkdir()
     (tmp_path / "boards").mkdir()
@@ -294,7 +287,7 @@ def test_one_at_a_time_and_nothing_is_followed(copied, put, quick, tmp_path, mon
     assert not list((tmp_path / "outside").iterdir()) and not list((tmp_path / "boards").iterdir())
 
 
-def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, tmp_path, tamperings):
+def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, tmp_path, tamperings):
     """From runs and from published records; a tree with another digest is not believed."""
     prepared = mistake_runs.prepare(tmp_path / "data", per_class=40, name="animals")
     targets = prepared.arrays("test")[1]
@@ -302,8 +295,8 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, 
         Store(tmp_path / "runs"), prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, 0), targets
     )
     respecified(tmp_path / "runs", tamperings, dataset__name="animals")
-    publish("animals", tmp_path / "first", RunSelection(tmp_path / "runs", tmp_path / "data"))
-    publish("animals", tmp_path / "second", RunSelection(tmp_path / "first/animals", tmp_path / "none"))
+    publish("animals", tmp_path / "first", RunSelection(tmp_path / "runs", tmp_path / "data"), draw=False)
+    publish("animals", tmp_path / "second", RunSelection(tmp_path / "first/animals", tmp_path / "none"), draw=False)
     for folder in ("first", "second"):
         (report,) = verify([tmp_path / folder], tmp_path / "none")
         assert report.counts()["recomputed"] == 1 and report.num_rejected == 0
@@ -314,7 +307,7 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, quick, 
         assert report.counts()["claimed"] == 1 and "nothing is computed" in report.runs[0].notes[0]
 
 
-def test_an_update_lists_files_that_it_does_not_remake(copied, put, quick, tmp_path):
+def test_an_update_lists_files_that_it_does_not_remake(copied, put, tmp_path):
     put(copied("first", "ce", "crm", seeds=2))
     (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
     result = put(copied("more", "flamingo"), update=True)
@@ -322,7 +315,7 @@ def test_an_update_lists_files_that_it_does_not_remake(copied, put, quick, tmp_p
     assert rows_of(tmp_path / "boards")["ce"]["lacking"] == [2]
 
 
-def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, quick, tmp_path):
+def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, tmp_path):
     put(copied("first", "ce"), columns=requested_columns("+ece"))
     (tmp_path / "boards/shapes.md").write_text("| Top-1 |")  # of no account: the JSON names the columns
     kept = put(copied("more", "flamingo"), update=True)

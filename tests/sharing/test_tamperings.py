@@ -7,8 +7,11 @@ from html import unescape
 
 import pytest
 
+from hierbench.config.options import RunSelection
+from hierbench.leaderboard.columns import requested_columns
 from hierbench.runs.findings import TARGETS_ALONE
 from hierbench.sharing import pictures
+from hierbench.sharing.publication import publish
 from hierbench.sharing.verification.verification import verify
 from tests.support.tamperings import TAMPERINGS, Folder
 
@@ -16,14 +19,11 @@ ON = ("--dataset", "shapes")
 
 
 @pytest.fixture(scope="module")
-def made(cli, trained, data_dir, tmp_path_factory):
+def made(trained, data_dir, tmp_path_factory):
     """A folder with runs of three methods and three seeds, and their published table."""
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(trained, folder / "runs")
-    options = (*ON, "--data-dir", data_dir)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "draw_all", lambda *_: [])
-        cli(folder, "publish", "--output", "published", *options).ok()
+    publish("shapes", folder / "published", RunSelection(folder / "runs", data_dir), draw=False)
     return folder
 
 
@@ -91,13 +91,11 @@ def test_a_tampering_is_found_by_every_reader(cli, folder, tmp_path, tampering):
             assert any(re.search(rf"{name}[^\n]*\s*rejected", text) for name in names), text
 
 
-def test_metrics_beyond_published_predictions_are_claimed_and_never_ranked(cli, made, data_dir, tmp_path):
+def test_metrics_beyond_published_predictions_are_claimed_and_never_ranked(made, data_dir, tmp_path):
     """Also where an honest publication is published again."""
-    options = (*ON, "--data-dir", data_dir, "--metrics", "+hf_macro,ece".replace(",", ",+"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "draw_all", lambda *_: [])
-        cli(tmp_path, "publish", "--runs", made / "runs", "--output", "a", *options).ok()
-        cli(tmp_path, "publish", "--runs", "a/shapes", "--output", "b", *options).ok()
+    columns = requested_columns("+hf_macro,+ece")
+    for runs, name in ((made / "runs", "a"), (tmp_path / "a/shapes", "b")):
+        publish("shapes", tmp_path / name, RunSelection(runs, data_dir), columns, draw=False)
     for folder in ("a", "b"):
         table = (tmp_path / folder / "shapes.md").read_text()
         assert "ece is claimed: not computed from the predictions here, and not ranked" in table

@@ -116,7 +116,7 @@ class Pages:
         from hierbench.figures.plots import style
         from hierbench.sharing import pictures
 
-        real = recipe._read_recipe
+        real = recipe.recipe_text
 
         def text_of(dataset):
             where, text = real(dataset)
@@ -124,7 +124,7 @@ class Pages:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shapes, "PER_CLASS", {"train": 4, "val": 2, "test": 8})
-            patch.setattr(recipe, "_read_recipe", text_of)
+            patch.setattr(recipe, "recipe_text", text_of)
             patch.setattr(pictures, "draw_all", lambda *_: [])  # many; drawn in test_publication.py
             patch.setenv("HIERBENCH_CACHE_DIR", str(folder / ".cache"))
             patch.setenv("MPLBACKEND", "agg")
@@ -208,7 +208,7 @@ def check_part_of_recipe(text):
     """A part of a recipe is one of `shapes`."""
     from hierbench.config import recipe
 
-    content = tomllib.loads(recipe._read_recipe("shapes")[1])
+    content = tomllib.loads(recipe.recipe_text("shapes")[1])
     del content["authors"]
     recipe.parse_recipe(recipe.merged(content, tomllib.loads(text)), "a part")
 

@@ -23,7 +23,7 @@ from hierbench.models import build_classifier
 from hierbench.training.fabric import make_fabric
 from hierbench.training.prediction import level_predictions
 from hierbench.training.step import Step, make_optimizer
-from hierbench.training.trainer import _mean_terms, _new_model
+from hierbench.training.trainer import average_terms, new_model
 from tests.support.jobs import plan_job
 
 CUDA = torch.device("cuda", 0)
@@ -145,7 +145,7 @@ def test_a_wait_and_a_tensor_elsewhere_are_seen(gpu):
 def test_a_step_on_mps_has_no_float64(shapes, name):
     """With the model as for MPS, which lacks it, and on the CPU, which has backward passes."""
     job = plan_job(shapes, "train.batch_size=8", method=name, kind="type-II")
-    model = _new_model(job, shapes.hierarchy("height"), None, "mps", 1)
+    model = new_model(job, shapes.hierarchy("height"), None, "mps", 1)
     step = Step(model.method, model, make_optimizer(model, job.spec.train))
     with Watched(torch.float64):
         step([(torch.randn(8, 3, 32, 32), torch.arange(8))], 8)
@@ -161,7 +161,7 @@ def test_the_mean_of_an_epoch_s_terms_is_taken_on_the_cpu(monkeypatch):
     for name in ("cpu", "double"):
         real = getattr(torch.Tensor, name)
         monkeypatch.setattr(torch.Tensor, name, lambda self, name=name, real=real: calls.append(name) or real(self))
-    assert _mean_terms(torch.ones(3, 1), ["loss"], 0) == {"loss": 1.0}
+    assert average_terms(torch.ones(3, 1), ["loss"], 0) == {"loss": 1.0}
     assert calls == ["cpu", "double"]
 
 

@@ -38,7 +38,7 @@ def list_rows(images: str, *, with_split: bool) -> Listing:
 
     def read(photograph: Photograph) -> bytes:
         title, _, row = photograph.name.rpartition("/")
-        return _content(columns[title][int(row)], images)
+        return image_content(columns[title][int(row)], images)
 
     return Listing(Path(images), photographs, read=read)
 
@@ -81,7 +81,7 @@ def _columns(rows: Any, where: str) -> tuple[Any, list[str]]:
     return rows.cast_column(image, Image(decode=False))[image], labels
 
 
-def _content(cell: dict[str, Any] | None, images: str) -> bytes:
+def image_content(cell: dict[str, Any] | None, images: str) -> bytes:
     """Return the bytes of an image, or of the file that the dataset names: in its folder or in the cache, if at all."""
     from datasets import config
     from huggingface_hub import constants
