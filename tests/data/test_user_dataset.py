@@ -164,57 +164,103 @@ def test_ignored_files_and_wrong_sizes_are_reported(cli, birds):
     assert "[expected] in the file differs from the data: train 36 instead of 7" in done.err
 
 
-def test_data_new(cli, birds):
-    args = ["data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv"]
-    (birds / "images/robin").mkdir()
-    cli(birds, *args).one_line("class folders without an image: robin")
-    (birds / "images/robin").rmdir()
-    (birds / "images/wren").rename(birds / "images/Wren")
-    cli(birds, *args).one_line("no leaf for class 'Wren' (the tree has 'wren'); no images for leaf 'wren'")
-    (birds / "images/Wren").rename(birds / "images/wren")
-    cli(birds, *args[:2], "fgvc", *args[3:]).one_line("the name of a built-in")
-    cli(birds, *args, "--backbone", "resnt50").one_line("resnet50")
-    cli(birds, *args, "--output", "no/birds.toml").one_line("no such folder")
+NEW = ("data", "new", "birds", "--images", "images", "--tree", "taxonomy.csv")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda images: (images / "robin").mkdir(), "class folders without an image: robin"),
+        (
+            lambda images: (images / "wren").rename(images / "Wren"),
+            "no leaf for class 'Wren' (the tree has 'wren'); no images for leaf 'wren'",
+        ),
+    ],
+)
+def test_data_new_names_classes_that_do_not_fit(cli, birds, change, message):
+    change(birds / "images")
+    cli(birds, *NEW).one_line(message)
+    assert not (birds / "birds.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("data", "new", "fgvc", *NEW[3:]), "the name of a built-in"),
+        ((*NEW, "--backbone", "resnt50"), "resnet50"),
+        ((*NEW, "--backbone", "timm:test_coatnet"), "has no weights to download"),
+        ((*NEW, "--output", "no/birds.toml"), "no such folder"),
+        ((*NEW, "--output", "taxonomy.csv"), "is there already"),
+    ],
+)
+def test_data_new_writes_nothing_after_a_mistake(cli, birds, words, message):
+    cli(birds, *words).one_line(message)
     assert {path.name for path in birds.iterdir()} == {"images", "taxonomy.csv"}
+
+
+def test_data_new_writes_sizes_and_measured_colours(cli, birds):
     (birds / "sub").mkdir()
-    assert "train 42, val 6, test 12; levels 3, 5, 6" in cli(birds, *args, "--output", "sub/b.toml").ok().out
+    assert "train 42, val 6, test 12; levels 3, 5, 6" in cli(birds, *NEW, "--output", "sub/b.toml").ok().out
     recipe = load_recipe(str(birds / "sub/b.toml"))
     assert recipe.source.images == str(birds / "sub/../images") and recipe.expected.level_sizes == (3, 5, 6)
     train = prepare(recipe, birds / "data").arrays("train")[0] / 255.0
     assert np.abs(train.mean(axis=(0, 2, 3)) - recipe.augment.mean).max() < 1e-3
     assert np.abs(train.std(axis=(0, 2, 3)) - recipe.augment.std).max() < 1e-3
-    cli(birds, *args, "--output", "sub/b.toml").one_line("is there already")
-    cli(birds, *args, "--backbone", "timm:test_coatnet").one_line("has no weights to download")
-    frozen = cli(birds, *args, "--backbone", "timm:test_vit", "--resize", "center-crop").ok()
-    assert "birds.toml" in frozen.out
+
+
+def test_data_new_describes_a_frozen_network(cli, birds):
+    cli(birds, *NEW, "--backbone", "timm:test_vit", "--resize", "center-crop").ok()
     recipe = load_recipe(str(birds / "birds.toml"))
     assert recipe.model.frozen and recipe.model.weights == "default" and recipe.augment.mean is None
     assert recipe.expected.image_size == (160, 160) and recipe.source.resize == "center-crop"
 
 
-def test_data_new_finds_splits(cli, original, birds):
-    """Split folders and a manifest's column are kept as they are; a manifest without one is divided."""
+@pytest.fixture
+def new(cli, birds):
+    """Describes images of birds, and returns how that ended and the splits that were found."""
 
     def new(images):
         (birds / "a.toml").unlink(missing_ok=True)
-        return cli(birds, "data", "new", "a", "--images", images, "--tree", "taxonomy.csv", "--output", "a.toml")
+        words = ("data", "new", "a", "--images", images, "--tree", "taxonomy.csv", "--output", "a.toml")
+        return cli(birds, *words).ok(), load_recipe(str(birds / "a.toml")).source.splits
 
+    return new
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_data_new_keeps_the_splits_of_a_manifest(birds, new, kind):
+    manifest(birds, kind=kind)
+    done, splits = new(f"list.{kind}")
+    assert "train 42, val 6, test 12" in done.out and splits.kind == "column"
+
+
+def test_data_new_divides_a_manifest_without_splits(birds, new):
     manifest(birds)
-    assert "train 42, val 6, test 12" in new("list.csv").ok().out
-    assert load_recipe(str(birds / "a.toml")).source.splits.kind == "column"
-    manifest(birds, kind="parquet")
-    assert "train 42, val 6, test 12" in new("list.parquet").ok().out
     edit("list.csv", "label,split", "label,part")(birds)
-    new("list.csv").ok()
-    assert load_recipe(str(birds / "a.toml")).source.splits.val == 0.1
+    assert new("list.csv")[1].val == 0.1
+
+
+@pytest.fixture
+def divided(original, birds):
     for split in ("train", "val", "test"):
         shutil.copytree(original / "images", birds / "divided" / split)
-    assert "train 60, val 60, test 60" in new("divided").ok().out
-    shutil.rmtree(birds / "divided/val")
-    done = new("divided").ok()
+    return birds / "divided"
+
+
+def test_data_new_keeps_split_folders(new, divided):
+    assert "train 60, val 60, test 60" in new("divided")[0].out
+
+
+def test_data_new_takes_a_missing_validation_from_training(new, divided):
+    shutil.rmtree(divided / "val")
+    done, _ = new("divided")
     assert "train 54, val 6, test 60" in done.out and "a tenth of each class of train is taken, 6 images" in done.err
-    (birds / "divided/test").rename(birds / "divided/Validation")
-    done = new("divided").ok()
+
+
+def test_data_new_tests_on_a_validation_folder_alone(new, divided):
+    shutil.rmtree(divided / "val")
+    (divided / "test").rename(divided / "Validation")
+    done, _ = new("divided")
     assert "train 54, val 6, test 60" in done.out and "those of Validation are the test images" in done.err
 
 

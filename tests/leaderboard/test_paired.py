@@ -56,30 +56,40 @@ def test_differences_without_variation_are_not_certain():
     assert rounded.p == 1.0 and abs(rounded.mean) < 1e-15
 
 
-def test_the_command(cli, tmp_path, trained, data_dir):
+@pytest.fixture
+def compare(cli, trained, data_dir, tmp_path):
     shutil.copytree(trained, tmp_path / "runs")
-    where = ("--dataset", "shapes", "--data-dir", data_dir)
+    return lambda *words: cli(tmp_path, "compare", "--dataset", "shapes", "--data-dir", data_dir, *words)
 
-    def compare(*words):
-        return cli(tmp_path, "compare", *where, *words)
 
+def test_the_command_shows_a_row_and_the_settings_that_differ(compare):
     table = compare("ce:type-I", "crm").ok().out
     assert "| type-I  | CRM      | cross-entropy |" in table and table.count("\n| type-I") == 1
     assert "method.name: ce -> crm" in table and "none -> none" not in table
+
+
+def test_the_command_has_the_differences_of_the_leaderboard(cli, compare, data_dir, tmp_path):
     options = ("--metrics", "+ece", "--format", "json")
     gaps = {gap["metric"]: gap for gap in json.loads(compare("ce", "crm", *options).ok().out)["differences"]}
+    where = ("--dataset", "shapes", "--data-dir", data_dir)
     board = json.loads(cli(tmp_path, "leaderboard", *where, *options).ok().out)
-    of_row = {row["method"]: row["metrics"] for row in board["rows"]}
+    metrics = {row["method"]: row["metrics"] for row in board["rows"]}
     for name, gap in gaps.items():
-        assert gap["mean"] == pytest.approx(of_row["crm"][name]["mean"] - of_row["ce"][name]["mean"])
-    assert set(gaps) == set(of_row["ce"]) and gaps["top1"]["n"] == 3
-    lines = compare("ce", "crm", "--format", "csv").ok().out.splitlines()
-    assert lines[0].startswith("type,method,reference,metric,mean,") and len(lines) == 6
-    compare("cee").one_line("unknown row 'cee'", "ce:type-I")
-    compare("ce", "ce").one_line("nothing to compare with ce")
+        assert gap["mean"] == pytest.approx(metrics["crm"][name]["mean"] - metrics["ce"][name]["mean"])
+    assert set(gaps) == set(metrics["ce"]) and gaps["top1"]["n"] == 3
     plan = cli(tmp_path, "power", *where, "crm", "ce", "--metric", "ece", "--format", "json")
     (planned,) = json.loads(plan.ok().out)["plans"]
     assert planned["difference"] == pytest.approx(gaps["ece"]["mean"]) and planned["n"] == 3
+
+
+def test_the_command_writes_a_line_per_metric(compare):
+    lines = compare("ce", "crm", "--format", "csv").ok().out.splitlines()
+    assert lines[0].startswith("type,method,reference,metric,mean,") and len(lines) == 6
+
+
+def test_the_command_names_rows_that_it_cannot_compare(compare, tmp_path):
+    compare("cee").one_line("unknown row 'cee'", "ce:type-I")
+    compare("ce", "ce").one_line("nothing to compare with ce")
     for spec in (tmp_path / "runs").glob("*/spec.json"):  # one seed of each row is left
         if json.loads(spec.read_text())["seed"]:
             shutil.rmtree(spec.parent)

@@ -99,38 +99,58 @@ def test_published_intervals_are_turned_back(ddof):
     assert effect_of_cells(summarise([1.0]), summarise(second), 5, ddof) is None
 
 
-def test_the_command_with_runs(cli, tmp_path, copied):
-    published = copied(tmp_path / "published", lambda spec: spec["method"]["name"] in ("ce", "crm", "flamingo"))
-    where = ["--dataset", "tiny-imagenet-frozen", "--runs", published]
-    done = cli(tmp_path, "power", "flamingo", "ce", *where, "--metric", "top1", "--format", "json").ok()
-    report = json.loads(done.out)
+@pytest.fixture(scope="module")
+def published(copied, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("power") / "published"
+    return copied(folder, lambda spec: spec["method"]["name"] in ("ce", "crm", "flamingo"))
+
+
+@pytest.fixture
+def power(cli, tmp_path, published):
+    """Runs the command on the published runs."""
+    where = ("--dataset", "tiny-imagenet-frozen", "--runs", published)
+    return lambda *words: cli(tmp_path, "power", *words, *where).ok().out
+
+
+def plans(out):
+    return json.loads(out)["plans"]
+
+
+def test_the_command_plans_from_the_differences_by_seed(power, published):
+    report = json.loads(power("flamingo", "ce", "--metric", "top1", "--format", "json"))
     assert (report["metric"], report["power"], report["level"], report["most"]) == ("top1", 0.8, 0.05, MOST_SEEDS)
     assert [entry["type"] for entry in report["plans"]] == ["type-I", "type-II"]
     rows = {(row.method, row.type): row for row in Board.of("tiny-imagenet-frozen", read_records(published)).rows}
     for entry in report["plans"]:
         row, reference = (values_by_seed(rows[name, entry["type"]], ["top1"])["top1"] for name in ("flamingo", "ce"))
         gaps = np.array([row[seed] - reference[seed] for seed in row])
-        assert (entry["difference"], entry["deviations"]) == (
-            pytest.approx(gaps.mean()),
-            pytest.approx([gaps.std(ddof=1)]),
-        )
-        assert entry["seeds"] == seeds_needed(Effect(gaps.mean(), (gaps.std(ddof=1),))) and entry["n"] == len(gaps)
-        assert entry["seeds at least"] <= entry["seeds"]
-    table = cli(tmp_path, "power", "crm:type-I", "ce:type-II", *where).ok().out
+        effect = Effect(gaps.mean(), (gaps.std(ddof=1),))
+        assert (entry["difference"], *entry["deviations"]) == pytest.approx((effect.difference, *effect.deviations))
+        assert entry["seeds"] == seeds_needed(effect) and entry["n"] == len(gaps)
+
+
+def test_the_command_compares_rows_of_two_types(power):
+    table = power("crm:type-I", "ce:type-II")
     assert "| type-I  | CRM      | cross-entropy, type-II |" in table and "paired by seed, from 5 seeds" in table
-    csv = cli(tmp_path, "power", "crm", "ce", *where, "--unpaired", "--format", "csv").ok().out.splitlines()
+
+
+def test_the_command_plans_for_rows_without_common_seeds(power):
+    csv = power("crm", "ce", "--unpaired", "--format", "csv").splitlines()
     assert csv[0].startswith("type,method,reference,test,") and len(csv) == 3 and ",welch," in csv[1]
-    done = cli(tmp_path, "power", "crm:type-I", "ce:type-I", *where, "--difference", "0.01", "--format", "json").ok()
-    (plan_of_difference,) = json.loads(done.out)["plans"]
-    seeds = seeds_needed(Effect(0.01, tuple(plan_of_difference["deviations"])))
-    assert plan_of_difference["seeds"] == seeds and "ci95" not in plan_of_difference
-    paper = ["--dataset", "cifar100", "--numbers", "paper"]
+
+
+def test_the_command_plans_for_a_stated_difference(power):
+    (entry,) = plans(power("crm:type-I", "ce:type-I", "--difference", "0.01", "--format", "json"))
+    assert entry["seeds"] == seeds_needed(Effect(0.01, tuple(entry["deviations"]))) and "ci95" not in entry
+
+
+def test_the_command_plans_from_printed_numbers(cli, tmp_path):
+    paper = ("--dataset", "cifar100", "--numbers", "paper")
     equal = cli(tmp_path, "power", "crm:type-I", "flamingo:type-I", *paper, "--metric", "hierdist@1").ok().out
     assert "more than 1,000" in equal
-    done = cli(tmp_path, "power", "haframe:type-II", "hafeature:type-I", *paper, "--format", "json").ok()
-    (printed,) = json.loads(done.out)["plans"]
-    assert printed["test"] == "welch" and printed["difference"] == pytest.approx(-0.03)
-    assert printed["seeds"] == seeds_needed(Effect(0.03, tuple(printed["deviations"])))
+    (entry,) = plans(cli(tmp_path, "power", "haframe:type-II", "hafeature:type-I", *paper, "--json").ok().out)
+    assert entry["test"] == "welch" and entry["difference"] == pytest.approx(-0.03)
+    assert entry["seeds"] == seeds_needed(Effect(0.03, tuple(entry["deviations"])))
 
 
 def test_the_command_with_planned_numbers(cli, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hierbench.config.options import Options
+from hierbench.config.options import Options, RunSelection
 from hierbench.execution.jobs import make_jobs
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.request_choice import choose
@@ -27,7 +27,7 @@ from hierbench.runs.requests import (
 )
 from hierbench.runs.state import State
 from hierbench.runs.store import Store
-from hierbench.sharing import pictures
+from hierbench.sharing.publication import publish
 from hierbench.utils.errors import UserError
 from tests.support.short import SMALL
 
@@ -261,32 +261,49 @@ def rows(done):
     return {row["method"]: row["n"] for row in json.loads(done.ok().out)["rows"]}
 
 
-def test_the_table_that_a_careless_command_hid_comes_back(cli, hidden, tmp_path, monkeypatch):
-    monkeypatch.setattr(pictures, "draw_all", lambda *_: [])
-    on = ("--dataset", "shapes")
-    shown = cli(hidden, "leaderboard", *on).ok().out
-    assert "9 finished runs with other settings are not in this table: --request " in shown
-    which = shown.partition("--request ")[2].split()[0]
+@pytest.fixture
+def selection(hidden):
+    """The options that choose the comparison that the careless command has hidden."""
+    first, _ = read_requests(hidden / "runs")
+    return ("--dataset", "shapes", "--request", first.id[:6])
+
+
+def test_a_table_names_the_request_of_hidden_runs(cli, hidden):
     first, second = (request.id for request in read_requests(hidden / "runs"))
-    assert first.startswith(which)
-    table = ("leaderboard", *on, "--format", "json")
-    assert rows(cli(hidden, *table)) == {"ce": 1}
-    assert rows(cli(hidden, *table, "--request", which)) == {"ce": 3, "crm": 3, "flamingo": 3}
-    assert f"1 finished runs with other settings are not in this table: --request {second[:6]}" in (
-        cli(hidden, "leaderboard", *on, "--request", which).ok().out
-    )
-    chosen = (*on, "--request", which)
-    assert "crm" in cli(hidden, "compare", "ce", *chosen).ok().out
-    cli(hidden, "plot", "tradeoff", *chosen, "--output", tmp_path / "tradeoff.svg").ok()
-    assert "--seeds 3" in cli(hidden, "reproduce", "runs", "crm:type-I", *chosen).ok().out
-    cli(hidden, "mistakes", "ce:type-I:1", "crm:type-I:1", *chosen, "--output", tmp_path / "m.html").ok()
-    cli(hidden, "publish", *chosen, "--output", tmp_path / "boards").ok()
+    on = ("leaderboard", "--dataset", "shapes")
+    shown = cli(hidden, *on).ok().out
+    assert f"9 finished runs with other settings are not in this table: --request {first[:6]}" in shown
+    other = cli(hidden, *on, "--request", first[:6]).ok().out
+    assert f"1 finished runs with other settings are not in this table: --request {second[:6]}" in other
+
+
+def test_the_table_that_a_careless_command_hid_comes_back(cli, hidden, selection):
+    table = ("leaderboard", "--format", "json")
+    assert rows(cli(hidden, *table, "--dataset", "shapes")) == {"ce": 1}
+    assert rows(cli(hidden, *table, *selection)) == {"ce": 3, "crm": 3, "flamingo": 3}
+
+
+def test_other_commands_take_the_request_too(cli, hidden, selection, tmp_path):
+    assert "crm" in cli(hidden, "compare", "ce", *selection).ok().out
+    assert "--seeds 3" in cli(hidden, "reproduce", "runs", "crm:type-I", *selection).ok().out
+    cli(hidden, "plot", "tradeoff", *selection, "--output", tmp_path / "tradeoff.svg").ok()
+    cli(hidden, "mistakes", "ce:type-I:1", "crm:type-I:1", *selection, "--output", tmp_path / "m.html").ok()
+
+
+def test_a_publication_has_the_chosen_request_alone(hidden, tmp_path):
+    first, _ = read_requests(hidden / "runs")
+    place = RunSelection(hidden / "runs", hidden / "data", request=first.id[:6])
+    publish("shapes", tmp_path / "boards", place, draw=False)
     (published,) = read_requests(tmp_path / "boards/shapes")
-    assert published.id == first and str(hidden) not in (tmp_path / "boards/shapes/requests.jsonl").read_text()
+    assert published.id == first.id and str(hidden) not in (tmp_path / "boards/shapes/requests.jsonl").read_text()
     assert len(json.loads((tmp_path / "boards/shapes.json").read_text())["rows"]) == 3
-    for command in (("leaderboard",), ("publish", "--output", tmp_path / "no"), ("compare", "ce")):
-        line = cli(hidden, *command, *on, "--request", "f00").one_line("--request f00: no comparison")
-        assert second[:6] in line and "ce,crm,flamingo, 3 seeds" in line
+
+
+@pytest.mark.parametrize("command", [("leaderboard",), ("publish", "--output", "no"), ("compare", "ce")])
+def test_an_unknown_request_lists_those_there(cli, hidden, command):
+    _, second = read_requests(hidden / "runs")
+    line = cli(hidden, *command, "--dataset", "shapes", "--request", "f00").one_line("--request f00: no comparison")
+    assert second.id[:6] in line and "ce,crm,flamingo, 3 seeds" in line
 
 
 def test_reading_changes_nothing(cli, hidden, tmp_path):
