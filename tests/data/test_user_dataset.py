@@ -352,25 +352,40 @@ def test_a_link_to_a_folder_above_is_left_out(cli, birds):
     assert "6 classes, height 3, nodes per level 3, 5, 6" in done.err
 
 
-def test_a_second_recipe_of_the_same_images(cli, birds):
-    """It is prepared once, and known by its own name; of another size, apart."""
+@pytest.fixture
+def two_recipes(birds):
+    """A dataset's file, and a second recipe of its images."""
+    return load_recipe(write_file(birds)), load_recipe(write_second_file(birds, 'data = "./birds.toml"\n'))
+
+
+def test_a_second_recipe_has_a_name_of_its_own_and_the_images_of_the_first(birds, two_recipes):
+    first, second = two_recipes
+    assert (second.dataset, second.data.dataset, second.expected) == ("birds-two", "birds", first.expected)
+    assert prepare(second, birds / "data").folder == prepare(first, birds / "data").folder
+    assert [path.name for path in (birds / "data/prepared").iterdir()] == ["birds"]
+
+
+def test_a_record_of_a_second_recipe_finds_its_images_by_digest(birds, two_recipes):
     from hierbench.config.spec import DatasetSpec
     from hierbench.data.prepared import find_for_spec
 
-    first = load_recipe(write_file(birds))
-    second = load_recipe(write_second_file(birds, 'data = "./birds.toml"\n'))
-    assert (second.dataset, second.data.dataset, second.expected) == ("birds-two", "birds", first.expected)
-    dataset = prepare(first, birds / "data")
-    assert prepare(second, birds / "data").folder == dataset.folder == birds / "data/prepared/birds"
+    dataset = prepare(two_recipes[0], birds / "data")
     spec = DatasetSpec(name="birds-two", digest=dataset.digest, hierarchy="", distance="height")
-    assert find_for_spec(spec, birds / "data").folder == dataset.folder  # of a record, by its digest
+    assert find_for_spec(spec, birds / "data").folder == dataset.folder
     assert find_for_spec(spec.model_copy(update={"digest": "0"}), birds / "data") is None
+
+
+def test_commands_take_a_second_recipe(cli, birds, two_recipes):
+    prepare(two_recipes[0], birds / "data")
     run = ["run", "--methods", "ce", "--types", "type-I", "--dataset", "./birds-two.toml", "--mlflow", "off"]
     done = cli(birds, *run, "--json").ok()
     assert json.loads(done.out)["dataset"] == "birds-two" and "preparing" not in done.err
-    assert [path.name for path in (birds / "data/prepared").iterdir()] == ["birds"]
     cli(birds, "leaderboard", "--dataset", "birds-two").ok()
     assert "birds: unchanged" in cli(birds, "data", "verify", "./birds-two.toml").ok().out
+
+
+def test_a_second_recipe_of_another_size_is_prepared_apart(birds, two_recipes):
+    prepare(two_recipes[0], birds / "data")
     small = load_recipe(write_second_file(birds, 'data = "birds.toml"\n[expected]\nimage_size = [8, 8]\n'))
     assert prepare(small, birds / "data").meta["image_size"] == [8, 8]
     assert sorted(path.name for path in (birds / "data/prepared").iterdir()) == ["birds", "birds-8x8"]

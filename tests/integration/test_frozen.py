@@ -37,30 +37,53 @@ def test_auto_that_is_a_gpu_says_that_a_cpu_may_be_faster(cli, tmp_path, where, 
         assert (note in done.err) is is_said
 
 
-def test_a_comparison_extracts_once_and_repeats_from_the_cache(cli, tmp_path, where):
-    options = ["run", "--methods", "ce,haframe", "--jobs", "1", *SMALL, *where]
-    planned = json.loads(cli(tmp_path, *options, "--dry-run", "--json").ok().out)
+def command_of(where):
+    return ["run", "--methods", "ce,haframe", "--jobs", "1", *SMALL, *where]
+
+
+def test_a_dry_run_has_the_size_of_a_cache_and_writes_nothing(cli, tmp_path, where):
+    planned = json.loads(cli(tmp_path, *command_of(where), "--dry-run", "--json").ok().out)
     (feature,) = planned["features"]
     assert [feature[key] for key in ("pool", "cached", "images", "vectors")] == ["average", False, 768, 768]
     assert feature["bytes"] == 768 * 64 * 4 and 0 < feature["seconds"] <= planned["estimated_seconds"]
-    parameters = {(model["type"], model["method"]): model["parameters"] for model in planned["models"]}
-    assert parameters["type-I", "ce"] == 2 * 64 + 65 * 600 + 2 * 600 + 601 * 48  # nothing of the backbone
-    shown = cli(tmp_path, *options, "--dry-run").ok().out
+    shown = cli(tmp_path, *command_of(where), "--dry-run").ok().out
     assert "average-pooled features of wrn10-1-s4: 768 images, 1 view in training, 0.2 MB, to extract, " in shown
-    assert not caches(tmp_path)  # a dry run writes nothing
+    assert not caches(tmp_path)
 
-    ran = cli(tmp_path, *options).ok()
-    assert "wrn10-1-s4 frozen, views 1, 2 epochs" in ran.out and "model.tokens" not in ran.out
-    assert "augment." not in ran.out  # the recipe's crop and flip do not apply
+
+def test_parameters_of_a_frozen_backbone_are_not_counted(cli, tmp_path, where):
+    models = json.loads(cli(tmp_path, *command_of(where), "--dry-run", "--json").ok().out)["models"]
+    parameters = {(model["type"], model["method"]): model["parameters"] for model in models}
+    assert parameters["type-I", "ce"] == 2 * 64 + 65 * 600 + 2 * 600 + 601 * 48
+
+
+@pytest.fixture
+def ran(cli, tmp_path, where):
+    """A comparison on frozen features, and their cache."""
+    done = cli(tmp_path, *command_of(where)).ok()
     (cache,) = caches(tmp_path)
+    return done, cache
+
+
+def test_a_table_says_that_the_backbone_is_frozen(ran):
+    out = ran[0].out
+    assert "wrn10-1-s4 frozen, views 1, 2 epochs" in out and "model.tokens" not in out
+    assert "augment." not in out  # the recipe's crop and flip do not apply
+
+
+def test_more_seeds_take_the_features_from_the_cache(cli, tmp_path, where, ran):
+    _, cache = ran
     written = (cache / "train-features.npy").stat().st_mtime_ns
-    again = cli(tmp_path, *options, "--seeds", "2", "--dry-run").ok().out
+    again = cli(tmp_path, *command_of(where), "--seeds", "2", "--dry-run").ok().out
     assert "0.2 MB, cached" in again and "3 cached" in again
     assert (cache / "train-features.npy").stat().st_mtime_ns == written
 
+
+def test_a_damaged_cache_is_named(cli, tmp_path, where, ran):
+    _, cache = ran
     file = cache / "val-features.npy"
     file.write_bytes(file.read_bytes()[:-8])
-    damaged = cli(tmp_path, *options, "--seeds", "2")
+    damaged = cli(tmp_path, *command_of(where), "--seeds", "2")
     assert damaged.code == 2 and str(cache) in damaged.err
     assert "remove the folder and run the command again" in damaged.err
 

@@ -38,17 +38,25 @@ def test_every_command_of_the_page_works(walked):
         assert "birds.toml" not in text and "taxonomy" not in text and str(folder / "images") not in text, path
 
 
-def test_a_change_is_noticed_and_the_same_pixels_count(cli, copy):
-    """Another time of a file: prepared again, trained never. Another image: a new dataset. No images: a note."""
+def test_the_same_pixels_are_prepared_again_and_never_trained(cli, copy):
     (copy / "images/wren/0.jpg").touch()
     again = cli(copy, *RUN).ok()
     assert again.err.count("have changed since it was prepared; preparing it again") == 1
     assert "0 to train" in again.err and "1 cached" in again.err
     assert "changed" not in cli(copy, *RUN).ok().err
+
+
+def test_another_image_makes_a_new_dataset(cli, copy):
     shutil.copy(copy / "images/wren/1.jpg", copy / "images/wren/99.jpg")
     assert "1 to train" in cli(copy, *RUN).ok().err
+
+
+def test_another_split_is_prepared_first(cli, copy):
     dry = cli(copy, *RUN, "--set", "source.splits.seed=1", "--dry-run").ok()
     assert "run: hierbench data prepare ./birds.toml" in dry.out
+
+
+def test_without_images_what_was_prepared_is_used(cli, copy):
     (copy / "images").rename(copy / "moved")
     gone = cli(copy, *RUN).ok()
     assert "note: the images or the tree of birds are gone; using what was prepared" in gone.err
@@ -85,19 +93,33 @@ def test_a_cluster_s_jobs_need_neither_file_nor_images(cli, copy):
     assert "birds" in cli(copy, "leaderboard", "--dataset", "birds").ok().out
 
 
-def test_tables_are_verified_with_the_recipe_that_was_given(cli, copy):
-    """With the dataset's file, the page of a table equals that of the records; otherwise a note says so."""
+@pytest.fixture
+def other_batch(cli, copy):
+    """Published runs whose batch size is not that of the dataset's file."""
     shutil.rmtree(copy / "runs")
     short = ("--types", "type-I", "--seeds", "1", "--set", "train.batch_size=8", "--mlflow", "off")
     cli(copy, "run", "--methods", "ce,crm", "--dataset", "./birds.toml", *short).ok()
-    assert "not as in the recipe: train.batch_size = 8" in (copy / "runs/leaderboard-birds.md").read_text()
-    assert cli(copy, "leaderboard", "--dataset", "birds").ok().err == ""
-    assert cli(copy, "leaderboard", "--dataset", "./birds.toml").ok().err == ""
     assert cli(copy, "publish", "--dataset", "./birds.toml", "--output", "boards").ok().err == ""
-    shown = cli(copy, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
+    return copy
+
+
+def test_a_table_says_what_is_not_as_in_the_file(cli, other_batch):
+    assert "not as in the recipe: train.batch_size = 8" in (other_batch / "runs/leaderboard-birds.md").read_text()
+    for dataset in ("birds", "./birds.toml"):
+        assert cli(other_batch, "leaderboard", "--dataset", dataset).ok().err == ""
+
+
+def test_with_the_file_a_page_equals_that_of_its_records(cli, other_batch):
+    shown = cli(other_batch, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
     assert "train.batch_size = 8" in shown.out and "birds.md is not what" not in shown.err
-    assert "birds.md is not what this version writes" in cli(copy, "verify", "boards").ok().out
-    text = (copy / "birds.toml").read_text()
-    (copy / "birds.toml").write_text(text.replace("batch_size = 32", "batch_size = 8"))  # after the table was written
-    shown = cli(copy, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
+
+
+def test_without_the_file_a_note_says_that_a_page_differs(cli, other_batch):
+    assert "birds.md is not what this version writes" in cli(other_batch, "verify", "boards").ok().out
+
+
+def test_a_file_changed_after_the_table_is_the_recipe_that_counts(cli, other_batch):
+    text = (other_batch / "birds.toml").read_text()
+    (other_batch / "birds.toml").write_text(text.replace("batch_size = 32", "batch_size = 8"))
+    shown = cli(other_batch, "leaderboard", "--dataset", "./birds.toml", "--runs", "boards/birds").ok()
     assert "not as in the recipe: train.batch_size" not in shown.out

@@ -103,23 +103,41 @@ def test_the_differences_name_existing_rows_and_those_of_ce_affect_crm():
         assert entry.summary and "\n" not in entry.summary and not entry.summary.endswith(".")
 
 
-def test_markdown_and_json(ledger):
+@pytest.fixture
+def table(ledger):
+    """The cells of the table, row by row."""
     lines = render(ledger_table(ledger)).splitlines()
-    table = [[cell.strip() for cell in x.replace("\\|", "/").split("|")[1:-1]] for x in lines if x.startswith("| ")]
+    return [[cell.strip() for cell in x.replace("\\|", "/").split("|")[1:-1]] for x in lines if x.startswith("| ")]
+
+
+def test_the_table_has_each_row_once_per_metric(ledger, table):
     assert {len(cells) for cells in table} == {9} and len(table) == 1 + 11 * 5
     rows = [(x.type, x.title) for x in ledger.lines if x.metric == "top1"]
     assert [kind for kind, _ in rows] == ["type-I"] * 5 + ["type-II"] * 6 and len(set(rows)) == 11
+
+
+def test_a_row_has_both_numbers_their_gap_and_the_differences(table):
     cells_by_row = {tuple(cells[:2]): cells[3:] for cells in table if cells[2] == "Top-1 accuracy ↑"}
     differences = "4, 5, 12, 23, 34, 38"
     assert cells_by_row["type-I", "ce"] == ["77.65 +/- 0.2635", "77.00 +/- 0.39", "-0.65", "yes", "5", differences]
     assert cells_by_row["type-I", "mine_1 / 100%"] == ["-", "2.00 +/- 0.10", "-", "-", "5", "-"]
     assert cells_by_row["type-II", "HAFeature"][1:] == ["-", "-", "-", "-", "4, 5, 23, 29, 34, 38"]
     assert cells_by_row["type-II", "HAFrame (alpha=0.0, gamma=2.0)"][1:5] == ["77.00", "-0.71", "-", "1 of 5"]
+
+
+def test_settings_and_differences_are_below_the_table(ledger):
+    lines = render(ledger_table(ledger)).splitlines()
     assert any("Settings: wrn10-1, 1 epochs." in x for x in lines)
     assert [int(x[2:].split(":")[0]) for x in lines if x.startswith("- ")] == [4, 5, 8, 9, 12, 23, 29, 34, 38]
+
+
+def test_another_distance_than_the_published_one_is_named():
     published = Board.paper("tieredimagenet-h")
     other = build_ledger(Board("tieredimagenet-h", "authors", "height", published.rows), published)
     assert "distance height (published: depth)" in render(ledger_table(other))
+
+
+def test_json_has_the_numbers(ledger):
     content = json.loads(render(ledger_table(ledger), "json"))
     first = content.pop("rows")[0]
     assert content == {"schema": 1, "dataset": "cifar100", "protocol": "paper", "distance": "height"}

@@ -68,39 +68,56 @@ def respecified(runs, tamperings, tree=None, **changes):
     return runs
 
 
-def test_everything_behind_a_table_is_published(cli, trained, data_dir, tmp_path):
+@pytest.fixture(scope="module")
+def boards(cli, trained, data_dir, tmp_path_factory):
+    """A publication by the command, with pictures."""
+    folder = tmp_path_factory.mktemp("published")
     before = files_in(trained)
-    done = cli(
-        tmp_path, "publish", "--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--output", "boards"
-    )
-    assert "9 runs: 9 recomputed" in done.ok().out and done.err == ""
-    boards = tmp_path / "boards"
-    kinds = (".csv", ".json", ".md", ".tex", "-operating.svg", "-severity.svg", "-tradeoff.svg")
-    files = {f"shapes{kind}" for kind in (*kinds, "-verdict.json")}
-    assert {path.name for path in boards.iterdir()} == {"shapes", "methods", *files}
+    options = ("--dataset", "shapes", "--runs", trained, "--data-dir", data_dir, "--output", "boards")
+    done = cli(folder, "publish", *options)
+    assert "9 runs: 9 recomputed" in done.ok().out and done.err == "" and files_in(trained) == before
+    return folder / "boards"
+
+
+def test_a_publication_has_the_table_in_all_formats_with_pictures(boards):
+    kinds = (".csv", ".json", ".md", ".tex", "-operating.svg", "-severity.svg", "-tradeoff.svg", "-verdict.json")
+    assert {path.name for path in boards.iterdir()} == {"shapes", "methods", *(f"shapes{kind}" for kind in kinds)}
+    assert len(list(csv.DictReader((boards / "shapes.csv").read_text().splitlines()))) == 3
+
+
+def test_a_page_has_a_heading_a_command_and_links(boards):
     heading, command, links, *_ = (boards / "shapes.md").read_text(encoding="utf-8").split("\n\n")
     assert heading == "# Shapes (generated)" and command.startswith("    hierbench run --methods ")
     assert [*re.findall(r"\]\((.*?)\)", links)] == [f"shapes-{kind}.svg" for kind in PUBLISHED_PICTURES]
-    sources = {path.name for path in (boards / "methods").iterdir()}
+
+
+def test_the_sources_that_ran_are_published_once(boards, trained):
     codes = {(run.job.method.name, run.method_digest) for run in read_records(trained)}
-    assert sources == {f"{name}-{code[:12]}.py" for name, code in codes}
+    sources = {path.name: path.read_bytes() for path in (boards / "methods").iterdir()}
+    assert sources.keys() == {f"{name}-{code[:12]}.py" for name, code in codes}
     for name, code in codes:
-        assert digest_of_code((boards / f"methods/{name}-{code[:12]}.py").read_bytes()) == code
+        assert digest_of_code(sources[f"{name}-{code[:12]}.py"]) == code
+
+
+def test_compact_predictions_rank_as_the_runs(boards, trained):
     targets = read_targets(boards / "shapes")
     for run in Store(trained).runs():
-        scores, of_run = predictions_of(run)
+        scores, run_targets = predictions_of(run)
         compact = read_compact(boards / "shapes" / run.folder.name)
-        assert np.array_equal(compact.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, of_run)
-    assert {path.name for path in boards.glob("shapes/*/*") if path.parent.name != "methods"} == {
+        assert np.array_equal(compact.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, run_targets)
+
+
+def test_a_published_record_has_no_scores_and_no_checkpoint(boards):
+    assert {path.name for path in boards.glob("shapes/*/*")} == {
         COMPACT_FILE, "spec.json", "status.json", "metrics.json", "environment.json", "history.csv"
     }  # fmt: skip
-    verdict = json.loads((boards / "shapes-verdict.json").read_text())
-    (of_folder,) = verdict["folders"]
-    assert of_folder["folder"] == "shapes" and of_folder["counts"]["recomputed"] == 9 and verdict["rejected"] == 0
+
+
+def test_a_publication_is_recomputed_without_the_data(boards, tmp_path):
+    (folder,) = json.loads((boards / "shapes-verdict.json").read_text())["folders"]
+    assert folder["folder"] == "shapes" and folder["counts"]["recomputed"] == 9 and folder["rejected"] == 0
     (report,) = verify([boards / "shapes"], tmp_path / "no-data")
     assert report.num_rejected == 0 and report.counts()["recomputed"] == 9
-    assert len(list(csv.DictReader((boards / "shapes.csv").read_text().splitlines()))) == 3
-    assert files_in(trained) == before
 
 
 @pytest.mark.parametrize("place", ["methods", "shapes/methods"])
