@@ -51,7 +51,10 @@ class Workload:
     batches: int = 4  # N / B
 
     def __post_init__(self) -> None:
-        self.split = NoiseFeatures(self) if self.image_size is None else NoiseImages(self, self.image_size)
+        if self.model.frozen or self.image_size is None:
+            self.split: Split = NoiseFeatures(self)
+        else:
+            self.split = NoiseImages(self, self.image_size)
         self.targets = torch.arange(self.batch, device=self.device) % self.hierarchy.num_classes
 
     def autocast(self) -> torch.autocast:

@@ -209,13 +209,13 @@ def test_an_interrupted_study_keeps_its_snapshots_and_measurements(study, folder
         patch.setattr(training, "validate", Cut(training.validate, 2))
         study(folder, **cut)
     (started,) = (folder / "cut/collapse").glob("*/snapshots")
-    kept = times(started.iterdir())
+    kept = contents(started)
     assert {path.name for path in kept} == {"epoch-001.pt", "epoch-002.pt"}
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):  # in the third of six snapshots
         patch.setattr(measuring, "measure", Cut(measuring.measure, 2))
         study(folder, **cut)
     measured = times((folder / "cut/collapse").glob("*/snapshots/*.json"))
-    assert times(kept) == kept and len(measured) == 2
+    assert kept.items() <= contents(started).items() and len(measured) == 2
     assert study(folder, **cut).markdown == collapsed.markdown and times(measured) == measured
     assert (folder / "cut/collapse-shapes.csv").read_bytes() == (folder / "runs/collapse-shapes.csv").read_bytes()
 
