@@ -12,12 +12,19 @@ import torch
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.hierarchy.nodes import Nodes
 
 
 @lru_cache(maxsize=8)
 def distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
     """Return the hierarchical distances [K, K] int16 on a device, one copy for the metrics and the methods."""
     return torch.tensor(hierarchy.distances, device=device)
+
+
+@lru_cache(maxsize=8)
+def nodes_on(hierarchy: Hierarchy, device: torch.device) -> Nodes:
+    """Return the tree's nodes on a device."""
+    return Nodes(hierarchy).to(device)
 
 
 def node_parents(hierarchy: Hierarchy) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from hierbench.metrics.level_metrics import check_probabilities
+from hierbench.metrics.ranked_classes import check_probabilities
 
 BINS = 15
 SUM = 0.01  # by how much probabilities may miss a sum of 1: files round them, or hold them in half precision

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import distances_on
-from hierbench.metrics.level_metrics import rows_at_a_time
-from hierbench.metrics.ranked_classes import check_shapes, known_targets, top_classes
+from hierbench.metrics.ranked_classes import check_shapes, known_targets, rows_at_a_time, top_classes
 
 
 @lru_cache(maxsize=8)

@@ -4,36 +4,12 @@ Shapes: N examples, K classes, L levels, M nodes of all levels together. A level
 within each level, coarsest first, as in `Hierarchy.level_targets`; a leaf above the deepest level is repeated below it.
 """
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.hierarchy.nodes import Nodes
-
-NUMBERS_AT_A_TIME = 2**22  # of float64, 32 MiB; bounds every table over examples and classes or nodes
-
-
-@lru_cache(maxsize=8)
-def nodes_on(hierarchy: Hierarchy, device: torch.device) -> Nodes:
-    """Return the tree's nodes on a device."""
-    return Nodes(hierarchy).to(device)
-
-
-def rows_at_a_time(width: int) -> int:
-    """Return how many examples to take at a time where a table has `width` numbers for each."""
-    return max(1, NUMBERS_AT_A_TIME // max(1, width))
-
-
-def check_probabilities(probabilities: Tensor, num_classes: int) -> None:
-    """Raise a ValueError unless there are [N, K] numbers between 0 and 1, up to rounding."""
-    if probabilities.ndim != 2 or probabilities.shape[1] != num_classes or not probabilities.is_floating_point():
-        raise ValueError(f"probabilities must be real numbers [N, {num_classes}], got {tuple(probabilities.shape)}")
-    if len(probabilities):
-        low, high = (float(value) for value in probabilities.aminmax())  # host-device sync
-        if not (low >= 0.0 and high <= 1.0 + 1e-3):
-            raise ValueError("probabilities must be between 0 and 1")
+from hierbench.metrics.node_probabilities import chunks
+from hierbench.metrics.ranked_classes import check_probabilities
 
 
 def lifted_predictions(probabilities: Tensor, hierarchy: Hierarchy) -> Tensor:
@@ -49,13 +25,9 @@ def lifted_predictions(probabilities: Tensor, hierarchy: Hierarchy) -> Tensor:
         [N, L] int64.
     """
     check_probabilities(probabilities, hierarchy.num_classes)
-    nodes = nodes_on(hierarchy, probabilities.device)
-    chosen = probabilities.new_empty((len(probabilities), hierarchy.num_levels), dtype=torch.int64)
-    rows = rows_at_a_time(nodes.num_nodes + len(nodes.levels))
-    for start in range(0, len(probabilities), rows):
-        by_node = nodes.leaf_sums(probabilities[start : start + rows].double())[:, nodes.levels]
-        for level, part in enumerate(by_node.split(hierarchy.level_sizes, dim=1)):
-            chosen[start : start + rows, level] = part.argmax(dim=1)  # the first of the largest
+    chosen = torch.empty((len(probabilities), hierarchy.num_levels), dtype=torch.int64, device=probabilities.device)
+    for rows, given in chunks(probabilities, hierarchy):
+        chosen[rows] = given.by_level.place
     return chosen
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.hierarchy.levels import distances_on
-from hierbench.metrics.level_metrics import nodes_on
+from hierbench.hierarchy.levels import distances_on, nodes_on
 
 SCORES = ("hp_micro", "hr_micro", "hf_micro", "hp_macro", "hr_macro", "hf_macro")
 

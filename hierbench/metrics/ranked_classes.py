@@ -10,6 +10,7 @@ from torch import Tensor
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 REALS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, *INTEGERS)  # that PyTorch can rank
+NUMBERS_AT_A_TIME = 2**19  # of float64, 4 MiB, which a cache holds; bounds every table over examples and classes
 
 
 def top_classes(scores: Tensor | ArrayLike, k: int) -> Tensor:
@@ -116,3 +117,18 @@ def known_targets(targets: Tensor, num_classes: int) -> Tensor:
 def dtype_name(dtype: torch.dtype | torch.layout) -> str:
     """Return the name of a dtype or layout without "torch."."""
     return str(dtype).removeprefix("torch.")
+
+
+def rows_at_a_time(width: int) -> int:
+    """Return how many examples to take at a time where a table has `width` numbers for each."""
+    return max(1, NUMBERS_AT_A_TIME // max(1, width))
+
+
+def check_probabilities(probabilities: Tensor, num_classes: int) -> None:
+    """Raise a ValueError unless there are [N, K] numbers between 0 and 1, up to rounding."""
+    if probabilities.ndim != 2 or probabilities.shape[1] != num_classes or not probabilities.is_floating_point():
+        raise ValueError(f"probabilities must be real numbers [N, {num_classes}], got {tuple(probabilities.shape)}")
+    if len(probabilities):
+        low, high = (float(value) for value in probabilities.aminmax())  # host-device sync
+        if not (low >= 0.0 and high <= 1.0 + 1e-3):
+            raise ValueError("probabilities must be between 0 and 1")

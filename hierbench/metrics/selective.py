@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.metrics.level_metrics import check_probabilities, nodes_on, rows_at_a_time
+from hierbench.hierarchy.levels import nodes_on
+from hierbench.metrics.node_probabilities import chunks
 from hierbench.metrics.paths import shared_nodes
-from hierbench.metrics.ranked_classes import known_targets
+from hierbench.metrics.ranked_classes import check_probabilities, known_targets
 
 Rule = Literal["climbing", "selective"]
 
@@ -43,14 +44,10 @@ def climb_probabilities(classes: Tensor, probabilities: Tensor, hierarchy: Hiera
         hierarchy: over the K classes.
     """
     check_probabilities(probabilities, hierarchy.num_classes)
-    nodes = nodes_on(hierarchy, probabilities.device)
-    up = nodes.paths.flip(1)
-    climb = torch.ones(len(classes), up.shape[1] + 1, dtype=torch.float64, device=classes.device)
-    rows = rows_at_a_time(nodes.num_nodes + nodes.num_nodes)
-    for start in range(0, len(classes), rows):
-        part = slice(start, start + rows)
-        climb[part, :-1] = nodes.leaf_sums(probabilities[part].double()).gather(1, up[classes[part]])
-    return climb.cummax(dim=1).values.clamp_max(1.0)
+    climb = torch.empty(len(classes), hierarchy.num_levels + 1, dtype=torch.float64, device=classes.device)
+    for rows, given in chunks(probabilities, hierarchy, classes):
+        climb[rows] = given.climb[0]
+    return climb
 
 
 def climb_steps(classes: Tensor, climb: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:

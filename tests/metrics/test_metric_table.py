@@ -23,6 +23,7 @@ from hierbench.metrics import (
     hops,
     known_metrics,
     level_metrics,
+    ranked_classes,
     selective,
 )
 from hierbench.metrics import paths as path_metrics
@@ -353,8 +354,8 @@ def test_pieces_of_a_large_table_are_one(monkeypatch, function):
         return hops.hops_scores(scores, targets, RAGGED)
 
     at_once = result()
-    monkeypatch.setattr(level_metrics, "NUMBERS_AT_A_TIME", 50)
-    assert level_metrics.rows_at_a_time(20) == 2
+    monkeypatch.setattr(ranked_classes, "NUMBERS_AT_A_TIME", 50)
+    assert ranked_classes.rows_at_a_time(20) == 2
     torch.testing.assert_close(result(), at_once, rtol=1e-12, atol=0)
 
 

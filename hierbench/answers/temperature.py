@@ -1,0 +1,99 @@
+"""Temperature scaling (Guo et al., ICML 2017): one scale of the scores, fitted on examples that nothing else has seen.
+
+Shapes: N examples, K classes.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from torch import Tensor
+
+from hierbench.metrics.calibration import as_probabilities, bin_counts, calibration_errors
+from hierbench.metrics.computations import sum_counts
+from hierbench.metrics.ranked_classes import as_tensor, check_shapes, known_targets, rows_at_a_time
+
+LEAST, MOST = 0.05, 20.0  # bounds of the search
+
+
+class Calibration(NamedTuple):
+    """A fitted temperature and what it does to the examples that it was fitted on.
+
+    Attributes:
+        temperature: T.
+        at_bound: whether the likelihood still rises at T: all are right, or worse than chance.
+        num: N.
+        nll: mean negative log-likelihood before and after.
+        ece: expected calibration error in per cent before and after.
+    """
+
+    temperature: float
+    at_bound: bool
+    num: int
+    nll: tuple[float, float]
+    ece: tuple[float, float]
+
+
+def fit_temperature(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> float:
+    """Return the temperature T, from 0.05 to 20, whose softmax(scores / T) has the largest likelihood.
+
+    The negative log-likelihood is convex in 1 / T, so that the one zero of its derivative is found.
+
+    Args:
+        scores: [N, K] logits, or logs of probabilities.
+        targets: [N] class indices.
+
+    Raises:
+        ValueError: no examples, wrong shapes, or a target that is no class.
+    """
+    values, true = _checked(scores, targets)
+
+    def slope(log_temperature: float) -> float:
+        """Return the derivative by 1 / T of the negative log-likelihood: it falls as T grows."""
+        return _moments(values, true, math.exp(-log_temperature))[1]
+
+    low, high = math.log(LEAST), math.log(MOST)
+    if slope(low) <= 0.0:
+        return LEAST
+    if slope(high) >= 0.0:
+        return MOST
+    return math.exp(brentq(slope, low, high, xtol=1e-10))
+
+
+def calibrate(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> Calibration:
+    """Return the fitted temperature with NLL and ECE before and after; arguments as for `fit_temperature`."""
+    values, true = _checked(scores, targets)
+    temperature = fit_temperature(values, true)
+    nll = _moments(values, true, 1.0)[0], _moments(values, true, 1.0 / temperature)[0]
+    ece = expected_error(values, true), expected_error(values / temperature, true)
+    return Calibration(temperature, temperature in (LEAST, MOST), len(true), nll, ece)
+
+
+def expected_error(scores: Tensor, targets: Tensor) -> float:
+    """Return the ECE in per cent, over 15 bins, of the softmax of scores [N, K]."""
+    probabilities = as_probabilities(scores, "logits")
+    counts = bin_counts(probabilities.argmax(dim=1), probabilities, targets)
+    return float(calibration_errors(sum_counts(counts))[0])
+
+
+def _checked(scores: Any, targets: Any) -> tuple[Tensor, Tensor]:
+    values = as_tensor(scores, "scores must be real numbers [N, K]")
+    true = as_tensor(targets, "targets must be integers [N]")
+    check_shapes(values, true, values.shape[-1])
+    return values.double(), known_targets(true.to(values.device), values.shape[1])
+
+
+def _moments(scores: Tensor, targets: Tensor, scale: float) -> tuple[float, float]:
+    """Return the mean negative log-likelihood of the softmax of scale * scores, and its derivative by the scale."""
+    likelihood = slope = 0.0
+    rows = rows_at_a_time(scores.shape[1])
+    for start in range(0, len(scores), rows):
+        part = scores[start : start + rows]
+        true = part.gather(1, targets[start : start + rows, None])[:, 0]
+        logs = (scale * part).log_softmax(dim=1)
+        expected = torch.where(part > -torch.inf, logs.exp() * part, 0.0).sum(dim=1)
+        likelihood -= float(logs.gather(1, targets[start : start + rows, None]).sum())
+        slope += float((expected - true).sum())
+    return likelihood / len(scores), slope / len(scores)
