@@ -12,7 +12,7 @@ GROUPS = {  # tint: (heading, layers)
     "#dcefd6": ("from run folder to table", ("figures", "leaderboard")),
     "#fbe3c4": ("from plan to run folder", ("execution", "training", "runs")),
     "#ead9f2": ("models and data", ("models", "data", "methods", "api")),
-    "#f6d5d5": ("metrics and trees", ("metrics", "hierarchy")),
+    "#f6d5d5": ("answers, metrics and trees", ("answers", "metrics", "hierarchy")),
     "#e6e6e6": ("shared", ("config", "utils")),
 }
 WIDTH, HEIGHT, STEP = 900, 34, 40  # pixels: of the picture, of a layer, from one to the next

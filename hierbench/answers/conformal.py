@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from scipy.stats import betabinom
 from torch import Tensor
 
+from hierbench.answers.decision_rule import as_table, checked_chunks
 from hierbench.answers.node_covers import cover_scores, covered_classes
-from hierbench.answers.rule import as_table, checked_chunks
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.node_probabilities import chunks, node_tables
 from hierbench.metrics.ranked_classes import as_tensor, known_targets
@@ -96,22 +96,21 @@ def conformal_sets(
     kind = SetScore(score, nodes, penalty, num_free, randomized)
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
-    given = as_table(calibration_probabilities, hierarchy)
+    calibration = as_table(calibration_probabilities, hierarchy)
     new = as_table(probabilities, hierarchy)
-    targets = known_targets(
-        as_tensor(calibration_targets, "targets must be integers [n]").to(given.device), hierarchy.num_classes
-    )
-    if targets.shape != given.shape[:1]:
-        raise ValueError(f"probabilities and targets must be [n, K] and [n], got {tuple(given.shape)}")
+    integers = as_tensor(calibration_targets, "targets must be integers [n]").to(calibration.device)
+    targets = known_targets(integers, hierarchy.num_classes)
+    if targets.shape != calibration.shape[:1]:
+        raise ValueError(f"probabilities and targets must be [n, K] and [n], got {tuple(calibration.shape)}")
     generator = np.random.default_rng(seed)
-    seen = target_scores(given, targets, hierarchy, kind, generator)
-    groups = torch.zeros(hierarchy.num_classes, dtype=torch.int64, device=given.device)
+    seen = target_scores(calibration, targets, hierarchy, kind, generator)
+    groups = torch.zeros(hierarchy.num_classes, dtype=torch.int64, device=calibration.device)
     if group_level is not None:
         if not 1 <= group_level <= hierarchy.num_levels:
             raise ValueError(f"group_level must be from 1 to {hierarchy.num_levels}, got {group_level}")
         if kind.kind == "nodes":
             raise ValueError("a set of nodes has one quantile: leave out group_level, or take a score of classes")
-        groups = torch.tensor(hierarchy.level_targets[:, group_level - 1], device=given.device)
+        groups = torch.tensor(hierarchy.level_targets[:, group_level - 1], device=calibration.device)
     quantiles = torch.stack([quantile(seen[groups[targets] == group], alpha) for group in range(int(groups.max()) + 1)])
     sets = sets_below(new, quantiles[groups], hierarchy, kind, generator)
     return sets if isinstance(probabilities, Tensor) else sets.numpy()
@@ -128,11 +127,11 @@ def target_scores(
 ) -> Tensor:
     """Return the score of the target of each example, [N]."""
     scores = torch.empty(len(probabilities), dtype=torch.float64, device=probabilities.device)
-    for rows, given in checked_chunks(probabilities, hierarchy):
+    for rows, chunk in checked_chunks(probabilities, hierarchy):
         if kind.kind == "nodes":
-            scores[rows] = cover_scores(given, targets[rows], kind.nodes)
+            scores[rows] = cover_scores(chunk, targets[rows], kind.nodes)
         else:
-            scores[rows] = class_scores(given.classes, kind, generator).gather(1, targets[rows, None])[:, 0]
+            scores[rows] = class_scores(chunk.classes, kind, generator).gather(1, targets[rows, None])[:, 0]
     return scores
 
 
@@ -141,11 +140,11 @@ def sets_below(
 ) -> Tensor:
     """Return the sets [N, K] of classes with a score of at most the bound [K] of the class; of "nodes" the first."""
     sets = torch.empty(probabilities.shape, dtype=torch.bool, device=probabilities.device)
-    for rows, given in checked_chunks(probabilities, hierarchy):
+    for rows, chunk in checked_chunks(probabilities, hierarchy):
         if kind.kind == "nodes":
-            sets[rows] = covered_classes(given, float(bounds[0]) + SLACK, kind.nodes)
+            sets[rows] = covered_classes(chunk, float(bounds[0]) + SLACK, kind.nodes)
         else:
-            sets[rows] = class_scores(given.classes, kind, generator) <= bounds + SLACK
+            sets[rows] = class_scores(chunk.classes, kind, generator) <= bounds + SLACK
     return sets
 
 
@@ -170,8 +169,8 @@ def set_nodes(sets: Tensor, probabilities: Tensor, hierarchy: Hierarchy) -> Tens
     filled = sets.clone()
     filled[torch.arange(len(sets), device=sets.device), probabilities.argmax(dim=1)] |= ~sets.any(dim=1)
     nodes = torch.empty(len(sets), dtype=torch.int64, device=sets.device)
-    for rows, given in chunks(filled.double(), hierarchy):  # the deepest node that holds all classes of the set
-        counts = tree.leaf_sums(given.classes)
+    for rows, chunk in chunks(filled.double(), hierarchy):  # the deepest node that holds all classes of the set
+        counts = tree.leaf_sums(chunk.classes)
         holds = counts >= counts[:, :1]
         nodes[rows] = torch.where(holds, tree.depth, -1).argmax(dim=1)
     return nodes

@@ -40,12 +40,12 @@ class Cover:
 class Covers:
     """Covers of the most probable classes of B examples, at every node that has some of them below."""
 
-    def __init__(self, given: NodeProbabilities, most: int) -> None:
-        self.given = given
+    def __init__(self, chunk: NodeProbabilities, most: int) -> None:
+        self.chunk = chunk
         self.most = most
-        tree = given.tables.nodes
-        shape = (len(given), tree.num_nodes)
-        values = given.nodes
+        tree = chunk.tables.nodes
+        shape = (len(chunk), tree.num_nodes)
+        values = chunk.nodes
         self.size = values.new_full((*shape, most), torch.inf)
         self.mass = values.new_zeros((*shape, most))
         self.nodes = torch.full((*shape, most, most), NONE, device=values.device)
@@ -54,12 +54,13 @@ class Covers:
 
     def add(self, rows: Tensor, classes: Tensor) -> None:
         """Add a class [R] to the classes of each of some examples [R]."""
-        tree = self.given.tables.nodes
+        tree = self.chunk.tables.nodes
         node = tree.num_inner + classes
-        self._set(rows, node, _whole(self.given, rows, node, self.most))
+        self._set(rows, node, _whole(self.chunk, rows, node, self.most))
         for _ in range(tree.paths.shape[1]):
             below = node > 0
-            rows, child = rows[below], node[below]
+            rows = rows[below]
+            child = node[below]
             node = tree.parent[child]
             known = (self.first[rows, node] == child[:, None]).any(dim=1) | (self.touched[rows, node] > self.most)
             self._touch(rows[~known], node[~known], child[~known])
@@ -78,7 +79,7 @@ class Covers:
             child = self.first[rows, node, place]
             joined = _join(best, self._get(rows, child.clamp_min(0)), self.most)
             best = _where((child != NONE)[:, None], joined, best)
-        whole = _whole(self.given, rows, node, self.most)
+        whole = _whole(self.chunk, rows, node, self.most)
         several = (self.touched[rows, node] > 1)[:, None]
         too_many = (self.touched[rows, node] > self.most)[:, None]
         # One child: its cover is never larger than the node, and the same set where it has all of its classes.
@@ -88,18 +89,20 @@ class Covers:
         return Cover(self.size[rows, node], self.mass[rows, node], self.nodes[rows, node])
 
     def _set(self, rows: Tensor, node: Tensor, cover: Cover) -> None:
-        self.size[rows, node], self.mass[rows, node], self.nodes[rows, node] = cover.size, cover.mass, cover.nodes
+        self.size[rows, node] = cover.size
+        self.mass[rows, node] = cover.mass
+        self.nodes[rows, node] = cover.nodes
 
     def of_root(self) -> Cover:
         """Return the covers of all classes so far."""
-        every = torch.arange(len(self.given), device=self.size.device)
+        every = torch.arange(len(self.chunk), device=self.size.device)
         return self._get(every, torch.zeros_like(every))
 
 
-def _whole(given: NodeProbabilities, rows: Tensor, node: Tensor, most: int) -> Cover:
+def _whole(chunk: NodeProbabilities, rows: Tensor, node: Tensor, most: int) -> Cover:
     """Return the covers of nodes [R] that are the node itself, for every number of nodes."""
-    size = given.tables.nodes.num_leaves[node].double()[:, None].expand(-1, most)
-    mass = given.nodes[rows, node][:, None].expand(-1, most)
+    size = chunk.tables.nodes.num_leaves[node].double()[:, None].expand(-1, most)
+    mass = chunk.nodes[rows, node][:, None].expand(-1, most)
     nodes = torch.full((len(node), most, most), NONE, device=node.device)
     nodes[:, :, 0] = node[:, None]
     return Cover(size, mass, nodes)
@@ -110,24 +113,22 @@ def _join(first: Cover, second: Cover, most: int) -> Cover:
     size = torch.full_like(first.size, torch.inf)
     joined = Cover(size, torch.zeros_like(first.mass), torch.full_like(first.nodes, NONE))
     for num in range(2, most + 1):
-        for of_first in range(1, num):
-            of_second = num - of_first
+        for num_first in range(1, num):
+            num_second = num - num_first
             nodes = torch.full_like(first.nodes[:, 0], NONE)
-            nodes[:, :of_first] = first.nodes[:, of_first - 1, :of_first]
-            nodes[:, of_first:num] = second.nodes[:, of_second - 1, :of_second]
+            nodes[:, :num_first] = first.nodes[:, num_first - 1, :num_first]
+            nodes[:, num_first:num] = second.nodes[:, num_second - 1, :num_second]
             new = Cover(
-                (first.size[:, of_first - 1] + second.size[:, of_second - 1])[:, None],
-                (first.mass[:, of_first - 1] + second.mass[:, of_second - 1])[:, None],
+                (first.size[:, num_first - 1] + second.size[:, num_second - 1])[:, None],
+                (first.mass[:, num_first - 1] + second.mass[:, num_second - 1])[:, None],
                 nodes[:, None],
             )
             column = slice(num - 1, num)
             old = Cover(joined.size[:, column], joined.mass[:, column], joined.nodes[:, column])
             better = _smaller(old, new)
-            joined.size[:, column], joined.mass[:, column], joined.nodes[:, column] = (
-                better.size,
-                better.mass,
-                better.nodes,
-            )
+            joined.size[:, column] = better.size
+            joined.mass[:, column] = better.mass
+            joined.nodes[:, column] = better.nodes
     return joined
 
 
@@ -145,10 +146,10 @@ def _where(condition: Tensor, first: Cover, second: Cover) -> Cover:
     )
 
 
-def cover_scores(given: NodeProbabilities, targets: Tensor, most: int) -> Tensor:
+def cover_scores(chunk: NodeProbabilities, targets: Tensor, most: int) -> Tensor:
     """Return the score [B] of a class [B] of each example: the largest probability of the covers until it is added."""
-    scores = given.classes.new_zeros(len(given))
-    for classes, mass, _, waiting in _sequence(given, most):
+    scores = chunk.classes.new_zeros(len(chunk))
+    for classes, mass, _, waiting in _sequence(chunk, most):
         scores = torch.where(waiting, torch.maximum(scores, mass), scores)
         waiting &= classes != targets
         if not bool(waiting.any()):
@@ -156,36 +157,36 @@ def cover_scores(given: NodeProbabilities, targets: Tensor, most: int) -> Tensor
     return scores
 
 
-def covered_classes(given: NodeProbabilities, bound: float, most: int) -> Tensor:
+def covered_classes(chunk: NodeProbabilities, bound: float, most: int) -> Tensor:
     """Return [B, K] bool: the classes of the last cover of each example before a probability exceeds the bound.
 
     Where the first cover, the most probable class, exceeds it, the set is that class.
     """
-    chosen = torch.full((len(given), most), NONE, device=given.classes.device)
-    chosen[:, 0] = given.tables.nodes.num_inner + given.top
-    for _, mass, nodes, waiting in _sequence(given, most):
+    chosen = torch.full((len(chunk), most), NONE, device=chunk.classes.device)
+    chosen[:, 0] = chunk.tables.nodes.num_inner + chunk.top
+    for _, mass, nodes, waiting in _sequence(chunk, most):
         waiting &= mass <= bound
         chosen[waiting] = nodes[waiting]
         if not bool(waiting.any()):
             break
-    tree = given.tables.nodes
+    tree = chunk.tables.nodes
     paths = torch.cat([tree.paths, torch.zeros_like(tree.paths[:, :1])], dim=1)
     return (paths[None, :, :, None] == chosen[:, None, None, :]).flatten(2).any(dim=2)
 
 
-def _sequence(given: NodeProbabilities, most: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _sequence(chunk: NodeProbabilities, most: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Yield, after one class more: that class [B], mass [B] and nodes [B, m] of the cover, and who still asks [B].
 
     The caller takes examples out of the last. A class that the cover already holds changes nothing.
     """
-    order = given.classes.argsort(dim=1, descending=True, stable=True)
-    covers = Covers(given, most)
-    waiting = torch.ones(len(given), dtype=torch.bool, device=given.classes.device)
-    nodes = torch.full((len(given), most), NONE, device=given.classes.device)
-    mass = given.classes.new_zeros(len(given))
+    order = chunk.classes.argsort(dim=1, descending=True, stable=True)
+    covers = Covers(chunk, most)
+    waiting = torch.ones(len(chunk), dtype=torch.bool, device=chunk.classes.device)
+    nodes = torch.full((len(chunk), most), NONE, device=chunk.classes.device)
+    mass = chunk.classes.new_zeros(len(chunk))
     for place in range(order.shape[1]):
         classes = order[:, place]
-        rows = (waiting & ~_in_cover(given, nodes, classes)).nonzero()[:, 0]
+        rows = (waiting & ~_in_cover(chunk, nodes, classes)).nonzero()[:, 0]
         if len(rows):
             covers.add(rows, classes[rows])
             every = covers.of_root()
@@ -202,8 +203,8 @@ def _fewest(cover: Cover) -> Tensor:
     return (mass == mass.amax(dim=1, keepdim=True)).to(torch.uint8).argmax(dim=1)
 
 
-def _in_cover(given: NodeProbabilities, nodes: Tensor, classes: Tensor) -> Tensor:
+def _in_cover(chunk: NodeProbabilities, nodes: Tensor, classes: Tensor) -> Tensor:
     """Return whether a class [B] of each example lies at or below one of its nodes [B, m]."""
-    tree = given.tables.nodes
+    tree = chunk.tables.nodes
     path = tree.paths[classes]
     return (path[:, :, None] == nodes[:, None, :]).flatten(1).any(dim=1) | (nodes == 0).any(dim=1)

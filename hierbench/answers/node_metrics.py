@@ -173,8 +173,8 @@ def answer_curve(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -
     thresholds = list[Tensor]()
     changes = list[Tensor]()
     at_root = torch.zeros(4, dtype=torch.float64, device=probabilities.device)
-    for rows, given in chunks(probabilities, hierarchy):
-        probability, nodes = _answers_of_thresholds(given)
+    for rows, chunk in chunks(probabilities, hierarchy):
+        probability, nodes = _answers_of_thresholds(chunk)
         true = targets[rows, None].expand_as(nodes)
         values = _curve_values(nodes.flatten(), true.flatten(), hierarchy).reshape(4, *nodes.shape)
         at_root += values[:, :, 0].sum(dim=1)
@@ -187,9 +187,9 @@ def answer_curve(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -
     return AnswerCurve(thresholds_and_end[:-1][last], *(sums[:, last] / len(probabilities)))
 
 
-def _answers_of_thresholds(given: NodeProbabilities) -> tuple[Tensor, Tensor]:
+def _answers_of_thresholds(chunk: NodeProbabilities) -> tuple[Tensor, Tensor]:
     """Return [B, G] thresholds down to which an example answers a node, falling, and [B, G] these nodes, root first."""
-    probability, nodes = (part.flip(1) for part in given.by_information)  # least informative first
+    probability, nodes = (part.flip(1) for part in chunk.by_information)  # least informative first
     larger = probability.flip(1).cummax(dim=1)  # from the most informative group on
     column = (probability.shape[1] - 1 - larger.indices).flip(1)
     return larger.values.flip(1), nodes.gather(1, column)

@@ -15,7 +15,8 @@ from hierbench.metrics.calibration import as_probabilities, bin_counts, calibrat
 from hierbench.metrics.computations import sum_counts
 from hierbench.metrics.ranked_classes import as_tensor, check_shapes, known_targets, rows_at_a_time
 
-LEAST, MOST = 0.05, 20.0  # bounds of the search
+LEAST_TEMPERATURE = 0.05
+LARGEST_TEMPERATURE = 20.0
 
 
 class Calibration(NamedTuple):
@@ -32,8 +33,8 @@ class Calibration(NamedTuple):
     temperature: float
     at_bound: bool
     num: int
-    nll: tuple[float, float]
-    ece: tuple[float, float]
+    nll: tuple[float, ...]
+    ece: tuple[float, ...]
 
 
 def fit_temperature(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> float:
@@ -54,11 +55,12 @@ def fit_temperature(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> 
         """Return the derivative by 1 / T of the negative log-likelihood: it falls as T grows."""
         return _moments(values, true, math.exp(-log_temperature))[1]
 
-    low, high = math.log(LEAST), math.log(MOST)
+    low = math.log(LEAST_TEMPERATURE)
+    high = math.log(LARGEST_TEMPERATURE)
     if slope(low) <= 0.0:
-        return LEAST
+        return LEAST_TEMPERATURE
     if slope(high) >= 0.0:
-        return MOST
+        return LARGEST_TEMPERATURE
     return math.exp(brentq(slope, low, high, xtol=1e-10))
 
 
@@ -66,9 +68,9 @@ def calibrate(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> Calibr
     """Return the fitted temperature with NLL and ECE before and after; arguments as for `fit_temperature`."""
     values, true = _checked(scores, targets)
     temperature = fit_temperature(values, true)
-    nll = _moments(values, true, 1.0)[0], _moments(values, true, 1.0 / temperature)[0]
-    ece = expected_error(values, true), expected_error(values / temperature, true)
-    return Calibration(temperature, temperature in (LEAST, MOST), len(true), nll, ece)
+    nll = tuple(_moments(values, true, 1.0 / value)[0] for value in (1.0, temperature))
+    ece = tuple(expected_error(values / value, true) for value in (1.0, temperature))
+    return Calibration(temperature, temperature in (LEAST_TEMPERATURE, LARGEST_TEMPERATURE), len(true), nll, ece)
 
 
 def expected_error(scores: Tensor, targets: Tensor) -> float:
@@ -87,7 +89,8 @@ def _checked(scores: Any, targets: Any) -> tuple[Tensor, Tensor]:
 
 def _moments(scores: Tensor, targets: Tensor, scale: float) -> tuple[float, float]:
     """Return the mean negative log-likelihood of the softmax of scale * scores, and its derivative by the scale."""
-    likelihood = slope = 0.0
+    likelihood = 0.0
+    slope = 0.0
     rows = rows_at_a_time(scores.shape[1])
     for start in range(0, len(scores), rows):
         part = scores[start : start + rows]

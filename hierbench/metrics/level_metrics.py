@@ -26,8 +26,8 @@ def lifted_predictions(probabilities: Tensor, hierarchy: Hierarchy) -> Tensor:
     """
     check_probabilities(probabilities, hierarchy.num_classes)
     chosen = torch.empty((len(probabilities), hierarchy.num_levels), dtype=torch.int64, device=probabilities.device)
-    for rows, given in chunks(probabilities, hierarchy):
-        chosen[rows] = given.by_level.place
+    for rows, chunk in chunks(probabilities, hierarchy):
+        chosen[rows] = chunk.by_level.place
     return chosen
 
 

@@ -193,19 +193,19 @@ def best_column(scores: Tensor, probabilities: Tensor, order: Tensor) -> Tensor:
     return columns
 
 
-def _descend(given: NodeProbabilities) -> tuple[Tensor, Tensor]:
-    tables = given.tables
-    node = torch.zeros(len(given), dtype=torch.int64, device=given.classes.device)
+def _descend(chunk: NodeProbabilities) -> tuple[Tensor, Tensor]:
+    tables = chunk.tables
+    node = torch.zeros(len(chunk), dtype=torch.int64, device=chunk.classes.device)
     steps = [node]
-    runner_up = given.classes.new_zeros(len(given))
-    for _ in range(given.hierarchy.num_levels):
+    runner_up = chunk.classes.new_zeros(len(chunk))
+    for _ in range(chunk.hierarchy.num_levels):
         rows = (tables.num_children[node] > 0).nonzero()[:, 0]
         counts = tables.num_children[node[rows]]
         ends = counts.cumsum(0)
         parent = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)  # of each child
         within = torch.arange(len(parent), device=rows.device) - (ends - counts)[parent]
         child = tables.children[tables.first_child[node[rows]][parent] + within]
-        values = given.nodes[rows[parent], child]
+        values = chunk.nodes[rows[parent], child]
         best = values.new_zeros(len(rows)).scatter_reduce(0, parent, values, "amax")
         tied = values >= best[parent] - TIE
         number = torch.where(tied, within, len(tables.children))

@@ -45,8 +45,8 @@ def climb_probabilities(classes: Tensor, probabilities: Tensor, hierarchy: Hiera
     """
     check_probabilities(probabilities, hierarchy.num_classes)
     climb = torch.empty(len(classes), hierarchy.num_levels + 1, dtype=torch.float64, device=classes.device)
-    for rows, given in chunks(probabilities, hierarchy, classes):
-        climb[rows] = given.climb[0]
+    for rows, chunk in chunks(probabilities, hierarchy, classes):
+        climb[rows] = chunk.climb[0]
     return climb
 
 

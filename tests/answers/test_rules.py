@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hierbench import Hierarchy
 from hierbench.answers import answer, known_rules
-from hierbench.answers.rule import check_rule, find_rule
+from hierbench.answers.decision_rule import check_rule, find_rule
 from hierbench.utils.errors import UserError
 from tests.answers import reference
 from tests.answers.reference import PathTree
@@ -82,8 +82,8 @@ WITHOUT = ("top_down", "majority", "plurality", "expected_information", "crm")
 def test_equal_to_loops_over_all_nodes(case):
     tree, probabilities = case
     paths = PathTree(tree)
-    for rule, given_values in [*((name, [{}]) for name in WITHOUT), *PARAMETERS.items()]:
-        for parameters in given_values:
+    for rule, choices in [*((name, [{}]) for name in WITHOUT), *PARAMETERS.items()]:
+        for parameters in choices:
             nodes = answer(rule, probabilities, tree, **parameters)
             expected = [getattr(reference, rule)(paths, row, **parameters) for row in probabilities.tolist()]
             assert nodes.tolist() == expected, (rule, parameters)
@@ -198,10 +198,10 @@ def test_rolling_up_by_ranks(parameters, expected):
 
 
 def test_rules_of_products():
-    given_rows = np.array([[0.5, 0.4, 0.05, 0.05], [0.85, 0.05, 0.05, 0.05], [0.3, 0.25, 0.25, 0.2]])
-    assert answer("inaturalist_rollup", given_rows, T).tolist() == [1, 1, 0]
-    assert answer("speciesnet_rollup", given_rows, T).tolist() == [1, 3, 0]
-    assert answer("antenna_rollup", given_rows, T).tolist() == [1, 3, 0]
+    rows = np.array([[0.5, 0.4, 0.05, 0.05], [0.85, 0.05, 0.05, 0.05], [0.3, 0.25, 0.25, 0.2]])
+    assert answer("inaturalist_rollup", rows, T).tolist() == [1, 1, 0]
+    assert answer("speciesnet_rollup", rows, T).tolist() == [1, 3, 0]
+    assert answer("antenna_rollup", rows, T).tolist() == [1, 3, 0]
 
 
 def test_shipped_rules_keep_the_contract():
@@ -243,16 +243,14 @@ def test_an_unknown_parameter_is_named():
 
 
 USERS_RULE = '''
-from hierbench.answers import Rule
+from hierbench.answers import rule
 
 
-def half_sure(given, share=0.5):
+@rule("Half sure", "ours")
+def half_sure(chunk, share=0.5):
     """Answer the class above a share, else the root."""
-    sure = given.classes.amax(dim=1) > share
-    return (given.tables.nodes.num_inner + given.top).where(sure, 0)
-
-
-RULE = Rule(half_sure, "Half sure", "ours")
+    sure = chunk.classes.amax(dim=1) > share
+    return (chunk.tables.nodes.num_inner + chunk.top).where(sure, 0)
 '''
 
 
@@ -263,7 +261,7 @@ def test_a_users_rule_is_one_file(tmp_path):
     file.write_text(USERS_RULE.replace(".where(sure, 0)", ".where(sure, 99)"))
     with pytest.raises(UserError, match="no nodes of the tree"):
         answer(str(file), np.array(EXAMPLES[:3]), T)
-    file.write_text("RULE = 1 / 0")
+    file.write_text("half = 1 / 0")
     with pytest.raises(UserError, match=r"cannot be imported: .*line 1"):
         answer(str(file), np.array(EXAMPLES[:3]), T)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hierbench.answers import fit_temperature
-from hierbench.answers.temperature import LEAST, MOST, calibrate
+from hierbench.answers.temperature import LARGEST_TEMPERATURE, LEAST_TEMPERATURE, calibrate
 
 FIVE = [[2.0, 0, -1], [0, 1, 0], [0.5, 0, 1], [1, 2, 0], [3, 1, 0]], [0, 1, 0, 1, 2]
 
@@ -35,7 +35,10 @@ def test_no_other_temperature_is_more_likely():
     assert fit_temperature(shifted, targets) == pytest.approx(fitted)
 
 
-@pytest.mark.parametrize(("scores", "bound"), [([[2.0, 0.0], [0.0, 1.0]], LEAST), ([[0.0, 2.0], [1.0, 0.0]], MOST)])
+@pytest.mark.parametrize(
+    ("scores", "bound"),
+    [([[2.0, 0.0], [0.0, 1.0]], LEAST_TEMPERATURE), ([[0.0, 2.0], [1.0, 0.0]], LARGEST_TEMPERATURE)],
+)
 def test_without_mistakes_or_worse_than_chance_the_bound_is_reported(scores, bound):
     done = calibrate(scores, [0, 1])
     assert done.temperature == bound and done.at_bound

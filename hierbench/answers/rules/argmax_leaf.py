@@ -2,13 +2,11 @@
 
 from torch import Tensor
 
-from hierbench.answers.rule import Rule
+from hierbench.answers.decision_rule import rule
 from hierbench.metrics.node_probabilities import NodeProbabilities
 
 
-def argmax_leaf(given: NodeProbabilities) -> Tensor:
+@rule("Best class", "argmax of p", abstains=False)
+def argmax_leaf(chunk: NodeProbabilities) -> Tensor:
     """Return the class of the largest probability; ties go to the lower class index."""
-    return given.tables.nodes.num_inner + given.top
-
-
-RULE = Rule(argmax_leaf, "Best class", "argmax of p", abstains=False)
+    return chunk.tables.nodes.num_inner + chunk.top

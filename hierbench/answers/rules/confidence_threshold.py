@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hierbench.answers.rule import Rule
+from hierbench.answers.decision_rule import rule
 from hierbench.metrics.node_probabilities import TIE, NodeProbabilities
 
 
@@ -14,11 +14,7 @@ def first_reaching(probabilities: Tensor, nodes: Tensor, threshold: float) -> Te
     return nodes.gather(1, reached.to(torch.uint8).argmax(dim=1, keepdim=True))[:, 0]
 
 
-def confidence_threshold(given: NodeProbabilities, threshold: float) -> Tensor:
+@rule("Threshold", "Valmadre, NeurIPS 2022; MaxCoverage of Goren et al., 2024", fitted="threshold")
+def confidence_threshold(chunk: NodeProbabilities, threshold: float) -> Tensor:
     """Return the most informative node of a probability >= threshold; ties go to the more probable node."""
-    return first_reaching(*given.by_information, threshold)
-
-
-RULE = Rule(
-    confidence_threshold, "Threshold", "Valmadre, NeurIPS 2022; MaxCoverage of Goren et al., 2024", fitted="threshold"
-)
+    return first_reaching(*chunk.by_information, threshold)

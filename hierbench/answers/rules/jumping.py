@@ -3,19 +3,17 @@
 import torch
 from torch import Tensor
 
-from hierbench.answers.rule import Rule
+from hierbench.answers.decision_rule import rule
 from hierbench.answers.rules.confidence_threshold import first_reaching
 from hierbench.metrics.node_probabilities import NodeProbabilities
 
 
-def jumping(given: NodeProbabilities, threshold: float) -> Tensor:
+@rule("Jumping", "Goren et al., NeurIPS 2024", fitted="threshold")
+def jumping(chunk: NodeProbabilities, threshold: float) -> Tensor:
     """Return the best node of the finest level on which one has a probability >= threshold; the root if none has.
 
     The nodes of different levels need not lie on one path. A class above the finest level stands in below itself.
     """
-    probabilities, _, nodes = given.by_level
+    probabilities, _, nodes = chunk.by_level
     upwards = torch.cat([probabilities.flip(1), torch.ones_like(probabilities[:, :1])], dim=1)
     return first_reaching(upwards, torch.cat([nodes.flip(1), torch.zeros_like(nodes[:, :1])], dim=1), threshold)
-
-
-RULE = Rule(jumping, "Jumping", "Goren et al., NeurIPS 2024", fitted="threshold")

@@ -7,15 +7,13 @@ half form a path.
 import torch
 from torch import Tensor
 
-from hierbench.answers.rule import Rule
+from hierbench.answers.decision_rule import rule
 from hierbench.metrics.node_probabilities import TIE, NodeProbabilities
 
 
-def majority(given: NodeProbabilities) -> Tensor:
+@rule("Majority", "Valmadre, NeurIPS 2022")
+def majority(chunk: NodeProbabilities) -> Tensor:
     """Return the deepest node of a probability above 1/2: the last of an only child's chain."""
-    likely = given.nodes > 0.5 + TIE
+    likely = chunk.nodes > 0.5 + TIE
     likely[:, 0] = True
-    return torch.where(likely, given.tables.nodes.depth, -1).argmax(dim=1)
-
-
-RULE = Rule(majority, "Majority", "Valmadre, NeurIPS 2022")
+    return torch.where(likely, chunk.tables.nodes.depth, -1).argmax(dim=1)

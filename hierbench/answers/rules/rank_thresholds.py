@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hierbench.answers.rule import Rule
+from hierbench.answers.decision_rule import rule
 from hierbench.metrics.node_probabilities import NodeProbabilities
 
 
+@rule("Rank thresholds", "by hand, in products", fitted="thresholds")
 def rank_thresholds(
-    given: NodeProbabilities,
+    chunk: NodeProbabilities,
     thresholds: float | Sequence[float],
     within_lineage: bool = False,
     max_classes: int | None = None,
@@ -20,7 +21,7 @@ def rank_thresholds(
     """Return the node of the finest rank whose sum exceeds its threshold; the root where none does.
 
     Args:
-        given: the probabilities.
+        chunk: the probabilities.
         thresholds: of each rank, finest first; the last one is that of all coarser ranks.
         within_lineage: whether the node of a rank is the ancestor of the best class rather than the one of the largest
             sum.
@@ -28,7 +29,7 @@ def rank_thresholds(
         min_ratio: classes of a smaller share of the best one's probability are left out.
         ranks: the levels of the tree that are looked at, finest first, 1 the coarsest; None: all.
     """
-    levels = given.hierarchy.num_levels
+    levels = chunk.hierarchy.num_levels
     looked_at = list(range(levels, 0, -1)) if ranks is None else [rank for rank in ranks if rank >= 1]
     if any(rank > levels for rank in looked_at) or not looked_at:
         raise ValueError(f"ranks must be levels of the tree, from {levels}, the finest, to 1, got {ranks}")
@@ -37,12 +38,12 @@ def rank_thresholds(
         raise ValueError("give at least one threshold")
     bounds += bounds[-1:] * (len(looked_at) - len(bounds))
     if max_classes is not None or min_ratio > 0.0:
-        given = NodeProbabilities(_kept(given.classes, max_classes, min_ratio), given.hierarchy, given.top)
+        chunk = NodeProbabilities(_kept(chunk.classes, max_classes, min_ratio), chunk.hierarchy, chunk.top)
     if within_lineage:
-        nodes = given.tables.nodes.paths[given.top]
-        sums = given.nodes.gather(1, nodes)
+        nodes = chunk.tables.nodes.paths[chunk.top]
+        sums = chunk.nodes.gather(1, nodes)
     else:
-        sums, _, nodes = given.by_level
+        sums, _, nodes = chunk.by_level
     columns = [rank - 1 for rank in looked_at]
     above = sums[:, columns] > torch.tensor(bounds[: len(columns)], dtype=sums.dtype, device=sums.device)
     above = torch.cat([above, torch.ones_like(above[:, :1])], dim=1)
@@ -60,26 +61,23 @@ def _kept(probabilities: Tensor, max_classes: int | None, min_ratio: float) -> T
     return summed / summed.sum(dim=1, keepdim=True)
 
 
-def inaturalist_rollup(given: NodeProbabilities) -> Tensor:
+@rule("Roll-up, iNaturalist", "inatVisionAPI 33385b2d, common ancestor")
+def inaturalist_rollup(chunk: NodeProbabilities) -> Tensor:
     """Return the finest node above the classes whose sum exceeds 0.78, of the 15 best within 1% of the best."""
-    coarser = range(given.hierarchy.num_levels - 1, 0, -1)
+    coarser = range(chunk.hierarchy.num_levels - 1, 0, -1)
     if not coarser:
-        return torch.zeros_like(given.top)
-    return rank_thresholds(given, 0.78, max_classes=15, min_ratio=0.01, ranks=coarser)
+        return torch.zeros_like(chunk.top)
+    return rank_thresholds(chunk, 0.78, max_classes=15, min_ratio=0.01, ranks=coarser)
 
 
-def speciesnet_rollup(given: NodeProbabilities) -> Tensor:
+@rule("Roll-up, SpeciesNet", "cameratrapai 6520b836, geofence_utils")
+def speciesnet_rollup(chunk: NodeProbabilities) -> Tensor:
     """Return the best class above 0.8, else the best node of the finest rank above 0.65."""
-    return rank_thresholds(given, (0.8, 0.65))
+    return rank_thresholds(chunk, (0.8, 0.65))
 
 
-def antenna_rollup(given: NodeProbabilities) -> Tensor:
+@rule("Roll-up, Antenna", "Antenna, rank_rollup, pull request 1361")
+def antenna_rollup(chunk: NodeProbabilities) -> Tensor:
     """Return the best node above 0.8 among classes, 0.6 one rank up, or 0.4 two ranks up; else the root."""
-    levels = given.hierarchy.num_levels
-    return rank_thresholds(given, (0.8, 0.6, 0.4), ranks=range(levels, max(levels - 3, 0), -1))
-
-
-RANK_THRESHOLDS = Rule(rank_thresholds, "Rank thresholds", "by hand, in products", fitted="thresholds")
-INATURALIST = Rule(inaturalist_rollup, "Roll-up, iNaturalist", "inatVisionAPI 33385b2d, common ancestor")
-SPECIESNET = Rule(speciesnet_rollup, "Roll-up, SpeciesNet", "cameratrapai 6520b836, geofence_utils")
-ANTENNA = Rule(antenna_rollup, "Roll-up, Antenna", "Antenna, rank_rollup, pull request 1361")
+    levels = chunk.hierarchy.num_levels
+    return rank_thresholds(chunk, (0.8, 0.6, 0.4), ranks=range(levels, max(levels - 3, 0), -1))

@@ -2,14 +2,12 @@
 
 from torch import Tensor
 
-from hierbench.answers.rule import Rule
+from hierbench.answers.decision_rule import rule
 from hierbench.metrics.node_probabilities import NodeProbabilities
 
 
-def top_down(given: NodeProbabilities) -> Tensor:
+@rule("Top-down", "Plaud et al., ICML 2025", abstains=False)
+def top_down(chunk: NodeProbabilities) -> Tensor:
     """Return the class at the end of the descent; it need not be the most probable class."""
-    path, _ = given.descent
+    path, _ = chunk.descent
     return path[:, -1]
-
-
-RULE = Rule(top_down, "Top-down", "Plaud et al., ICML 2025", abstains=False)

@@ -55,14 +55,18 @@ class Rule:
     fitted: str = ""
     span: Span = field(default=unit_span, repr=False)
 
+    def __call__(self, chunk: NodeProbabilities, *arguments: Any, **parameters: Any) -> Tensor:
+        """Return the nodes [B] of a chunk."""
+        return self.function(chunk, *arguments, **parameters)
+
     @property
     def name(self) -> str:
-        """As it is given to `answer`."""
+        """As it is chunk to `answer`."""
         return self.function.__name__
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Its parameters and their defaults, `inspect.Parameter.empty` for one that must be given."""
+        """Its parameters and their defaults, `inspect.Parameter.empty` for one that must be chunk."""
         _, *parameters = inspect.signature(self.function).parameters.values()
         return {parameter.name: parameter.default for parameter in parameters}
 
@@ -75,6 +79,13 @@ class Rule:
             if default is inspect.Parameter.empty and name not in parameters:
                 raise UserError(f"rule {self.name} needs {name}=VALUE")
         return dict(parameters)
+
+
+def rule(
+    title: str, source: str, *, abstains: bool = True, fitted: str = "", span: Span = unit_span
+) -> Callable[[Callable[..., Tensor]], Rule]:
+    """Make a `Rule` of the function below; the arguments are its attributes."""
+    return lambda function: Rule(function, title, source, abstains, fitted, span)
 
 
 def answer(rule: str | Rule, probabilities: Tensor | ArrayLike, hierarchy: Hierarchy, **parameters: Any) -> Any:
@@ -94,16 +105,16 @@ def answer(rule: str | Rule, probabilities: Tensor | ArrayLike, hierarchy: Hiera
         UserError: a ValueError: no such rule, a parameter that it does not have, or no probabilities.
     """
     chosen = find_rule(rule) if isinstance(rule, str) else rule
-    given = as_table(probabilities, hierarchy)
-    nodes = answer_nodes(chosen, given, hierarchy, chosen.checked(parameters))
+    table = as_table(probabilities, hierarchy)
+    nodes = answer_nodes(chosen, table, hierarchy, chosen.checked(parameters))
     return nodes if isinstance(probabilities, Tensor) else nodes.numpy()
 
 
 def answer_nodes(rule: Rule, probabilities: Tensor, hierarchy: Hierarchy, parameters: Mapping[str, Any]) -> Tensor:
     """Return what `answer` returns, of checked arguments."""
     nodes = torch.empty(len(probabilities), dtype=torch.int64, device=probabilities.device)
-    for rows, given in checked_chunks(probabilities, hierarchy):
-        nodes[rows] = rule.function(given, **parameters)
+    for rows, chunk in checked_chunks(probabilities, hierarchy):
+        nodes[rows] = rule(chunk, **parameters)
     return nodes
 
 
