@@ -67,8 +67,10 @@ def node_metrics(
         raise ValueError(f"nodes and targets must be [N] both, got {tuple(predicted.shape)} and {tuple(true.shape)}")
     if not len(predicted):
         raise ValueError("no examples to evaluate")
-    values = example_metrics(predicted, true, hierarchy, beta=beta, root=root)
-    return {name: float(value.mean()) for name, value in values.items()}
+    num_nodes = node_tables(hierarchy, predicted.device).nodes.num_nodes
+    pairs, counts = torch.unique(predicted * num_nodes + true, return_counts=True)  # each pair of nodes once
+    values = example_metrics(pairs // num_nodes, pairs % num_nodes, hierarchy, beta=beta, root=root)
+    return {name: float(value @ counts.double()) / len(true) for name, value in values.items()}
 
 
 def example_metrics(

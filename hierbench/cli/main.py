@@ -16,12 +16,12 @@ from hierbench.utils.errors import MAX_ERROR, UserError
 from hierbench.utils.text import one_line
 
 COMMAND_FILES = """
-run leaderboard publish compare overview power verify reproduce score collapse plot mistakes tune runs env
+run leaderboard answers publish compare overview power verify reproduce score collapse plot mistakes tune runs env
 """.split()  # of the commands, in the order of the help
 
 PANELS = {
     "Train": "run tune ablate collapse",
-    "Look": "leaderboard compare overview power plot mistakes runs",
+    "Look": "leaderboard answers compare overview power plot mistakes runs",
     "Share": "publish verify reproduce score site",
     "Prepare": "data methods env",
 }

@@ -1,0 +1,177 @@
+"""Which rules a table of answers has, and how their parameters are fitted on validation examples.
+
+Shapes: N examples, K classes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from hierbench.answers.decision_rule import Rule, find_rule
+from hierbench.answers.node_metrics import example_metrics
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.node_probabilities import NodeProbabilities
+from hierbench.utils.errors import UserError
+
+ACCURACIES = (0.9, 0.95)  # that fitted rules reach on validation
+DEFAULT_RULES = (
+    "argmax_leaf",
+    "top_down",
+    "crm",
+    "crm:temperature=1",
+    "majority",
+    "plurality",
+    "expected_information",
+    "least_cost:cost=information",
+    "least_cost:cost=hf",
+    "least_cost:cost=hf:root=true",
+    "confidence_threshold",
+    "information_threshold",
+    "darts",
+    "climbing",
+    "jumping",
+    "inaturalist_rollup",
+    "speciesnet_rollup",
+    "antenna_rollup",
+)
+BISECTIONS = 30
+
+
+@dataclass(frozen=True)
+class RuleChoice:
+    """A rule with its parameters, as a row of a table of answers.
+
+    Attributes:
+        rule: the rule.
+        parameters: of it, as asked for.
+        accuracy: share of correct answers on validation that its fitted parameter reaches; None where that is given, or
+            there is none.
+        temperature: of the scores; None: fitted.
+    """
+
+    rule: Rule
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    accuracy: float | None = None
+    temperature: float | None = None
+
+    @property
+    def label(self) -> str:
+        """Its name in files and on the command line, "climbing@0.9"."""
+        values = dict(self.parameters) | ({} if self.temperature is None else {"temperature": self.temperature})
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+        named = "".join(f":{name}={text}" for name, text in texts.items())
+        return f"{self.rule.name}{named}" + ("" if self.accuracy is None else f"@{self.accuracy:g}")
+
+    @property
+    def title(self) -> str:
+        """Its name in tables."""
+        words = [f"{100 * self.accuracy:g} %"] if self.accuracy is not None else []
+        words += [f"{value}" if name == "cost" else f"{name} {value}" for name, value in self.parameters.items()]
+        if self.temperature is not None:
+            words.append("uncalibrated" if self.temperature == 1 else f"temperature {self.temperature:g}")
+        return self.rule.title + (f" ({', '.join(words)})" if words else "")
+
+
+def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES) -> list[RuleChoice]:
+    """Return the choices of texts NAME[:PARAMETER=VALUE...]; a rule whose parameter is fitted once per accuracy.
+
+    Raises:
+        UserError: no such rule or parameter, a value that is none, or an accuracy that is not between 0 and 1.
+    """
+    wrong = [accuracy for accuracy in accuracies if not 0.0 < accuracy < 1.0]
+    if wrong:
+        raise UserError(f"an accuracy is between 0 and 1, got {wrong[0]:g}")
+    choices = list[RuleChoice]()
+    for text in rules:
+        name, *parts = text.strip().split(":")
+        values = dict(_parse_value(text, part) for part in parts)
+        temperature = values.pop("temperature", None)
+        rule = find_rule(name)
+        if rule.fitted and rule.fitted not in values:
+            rule.checked({**values, rule.fitted: 0.0})
+            choices += [RuleChoice(rule, values, accuracy, temperature) for accuracy in accuracies]
+        else:
+            choices.append(RuleChoice(rule, rule.checked(values), None, temperature))
+    return list({choice.label: choice for choice in choices}.values())
+
+
+def _parse_value(text: str, part: str) -> tuple[str, Any]:
+    name, equals, value = part.partition("=")
+    if not equals:
+        raise UserError(f"--rules {text}: a parameter is NAME=VALUE, as in climbing:threshold=0.8")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+Chunks = Sequence[tuple[slice, NodeProbabilities]]  # of `checked_chunks`: what rules share is computed once
+
+
+def fit_choice(choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: Hierarchy) -> dict[str, Any]:
+    """Return the parameters of a choice, the fitted one with its value.
+
+    The value is the most specific one, found by bisection of the rule's span, with which the share of correct answers
+    among the examples reaches the accuracy.
+
+    Args:
+        choice: of a rule.
+        chunks: of the probabilities [N, K] of validation examples.
+        targets: [N] nodes.
+        hierarchy: over the K classes.
+    """
+    parameters = dict(choice.parameters)
+    if choice.accuracy is None:
+        return parameters
+    specific, cautious = choice.rule.span(hierarchy, choice.accuracy)
+    value = specific
+    for step in range(BISECTIONS + 1):
+        parameters[choice.rule.fitted] = value
+        correct, _ = shares(choice.rule, parameters, chunks, targets, hierarchy)
+        if correct < choice.accuracy:
+            specific = value
+        elif step == 0:
+            return parameters
+        else:
+            cautious = value
+        value = (specific + cautious) / 2.0
+    return {**parameters, choice.rule.fitted: cautious}
+
+
+def shares(
+    rule: Rule, parameters: Mapping[str, Any], chunks: Chunks, targets: Tensor, hierarchy: Hierarchy
+) -> tuple[float, float]:
+    """Return the share of examples whose answer is the target [N] or above it, and the mean coverage of the answers."""
+    correct = 0.0
+    coverage = 0.0
+    for rows, chunk in chunks:
+        metrics = example_metrics(rule(chunk, **parameters), targets[rows], hierarchy)
+        correct += float(metrics["correct"].sum())
+        coverage += float(metrics["coverage"].sum())
+    return correct / len(targets), coverage / len(targets)
+
+
+def area_under(choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: Hierarchy, steps: int = 40) -> float:
+    """Return the area under the share of correct answers over coverage, as the rule's parameter goes through its span.
+
+    At each coverage counts the largest share that is reached there or at a larger coverage, as in Valmadre's curve.
+    """
+    specific, cautious = choice.rule.span(hierarchy, 0.99)
+    points = [(0.0, 1.0)]
+    for step in range(steps + 1):
+        value = specific + (cautious - specific) * step / steps
+        correct, coverage = shares(
+            choice.rule, {**choice.parameters, choice.rule.fitted: value}, chunks, targets, hierarchy
+        )
+        points.append((coverage, correct))
+    points.sort(reverse=True)
+    area = 0.0
+    largest = 0.0
+    for (coverage, correct), (next_coverage, _) in pairwise([*points, (0.0, 0.0)]):
+        largest = max(largest, correct)
+        area += (coverage - next_coverage) * largest
+    return area
