@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.stats import betabinom
 from torch import Tensor
 
 from hierbench.answers.decision_rule import as_table, checked_chunks
@@ -216,6 +215,8 @@ def summarise_sets(
 
 def coverage_interval(num_calibration: int, num: int, alpha: float) -> tuple[float, float]:
     """Return the 2.5% and 97.5% quantiles of the coverage of `num` test examples, for distinct scores."""
+    from scipy.stats import betabinom  # which takes a second to import
+
     place = min(math.ceil((num_calibration + 1) * (1.0 - alpha) - SLACK), num_calibration)
     covered = betabinom(num, place, num_calibration + 1 - place)
     low, high = (float(covered.ppf(share)) / num for share in (0.025, 0.975))

@@ -16,7 +16,7 @@ def answers(
     selection: RunSelection,
     rules: Annotated[
         str | None,
-        "Rules, separated by commas, each NAME[:PARAMETER=VALUE...] or a file; by default those of the docs.",
+        "Rules, separated by commas, NAME[:PARAMETER=VALUE...] or a file each; by default all.",
     ] = None,
     at: Annotated[str, "Shares of correct answers on validation for rules with a parameter."] = "0.9,0.95",
     show: Annotated[
@@ -38,5 +38,5 @@ def answers(
         raise UserError(f"--at {at}: give shares separated by commas, as in 0.9,0.95") from None
     choices = parse_choices(DEFAULT_RULES if rules is None else rules.split(","), accuracies)
     board = open_board(dataset, selection, with_unranked=False)
-    found = answer_board(board, choices, selection.data_dir)
-    return CommandOutput(answer_table(found, show), found.notes)
+    table_answers = answer_board(board, choices, selection.data_dir)
+    return CommandOutput(answer_table(table_answers, show), table_answers.notes)

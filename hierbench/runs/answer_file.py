@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from hierbench.hierarchy.label_tree import IntArray
-from hierbench.utils.arrays import load_arrays
+from hierbench.utils.arrays import read_arrays
 from hierbench.utils.files import parse_json_object, refuse_links, write_atomically
 
 ANSWERS_FILE = "answers.npz"
 SCHEMA = 1
+MAX_BYTES = 1 << 28  # of an unpacked array
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,11 @@ def write_answers(folder: Path, answers: RunAnswers) -> Path:
 def read_answers(folder: Path) -> RunAnswers:
     """Read the answers in a run's folder; an OSError or ValueError if they are missing or damaged."""
     file = refuse_links(folder.parent, folder.name) / ANSWERS_FILE
-    table, text = load_arrays(file, "nodes", "content")
+    arrays = read_arrays(file, follow=False, largest=MAX_BYTES)
+    if arrays.keys() != {"nodes", "content"}:
+        raise ValueError("it has other arrays than nodes and content")
+    table = arrays["nodes"]
+    text = arrays["content"]
     if text.dtype != np.uint8 or text.ndim != 1:
         raise ValueError("its content is no text")
     content = parse_json_object(text.tobytes().decode())

@@ -55,7 +55,7 @@ def temperature_table(answers: BoardAnswers) -> Table:
             )
         lines.append((row, "", values))
     digits = {"Temperature": 3, "At bound": 2, "NLL": 4, "NLL after": 4, "ECE": 2, "ECE after": 2}
-    note = "Temperature: fitted on half of the validation images, between 0.05 and 20; NLL, and ECE (%), of the test images."
+    note = "Fitted on half of the validation images, between 0.05 and 20; NLL, and ECE (%), are of the test images."
     return runs_table(answers.board, "temperature", digits, lines, note)
 
 
@@ -129,9 +129,8 @@ def tree_table(answers: BoardAnswers) -> Table:
         lines.append((row, "", values))
     digits = {"Severity": 3, "By chance": 3, "Ratio": 3, "p": 3}
     note = (
-        "Severity of mistakes; its mean over all exchanges of the classes of the tree, which is the mean distance of two "
-        "classes; their ratio; and p, the share of 999 random exchanges with at most this severity (0.001 is the "
-        "smallest)."
+        "Severity of mistakes; its mean over all exchanges of the tree's classes, which is the mean distance of two "
+        "classes; their ratio; and p, the share of 999 random exchanges with at most this severity (at least 0.001)."
     )
     return runs_table(answers.board, "mistakes and the tree", digits, lines, note)
 

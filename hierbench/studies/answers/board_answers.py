@@ -1,4 +1,4 @@
-"""The answers of all runs of a table: read where they are beside a run, else computed from its scores and kept there."""
+"""The answers of all runs of a table: read where they are kept beside a run, else computed from its scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
