@@ -71,6 +71,11 @@ class BarzDenzler(Method):
         if self.params.head_weight > 0:
             self.head = nn.Sequential(nn.ReLU(), nn.BatchNorm1d(num_classes), nn.Linear(num_classes, num_classes))
 
+    @classmethod
+    def has_logits(cls, params: Params) -> bool:
+        """Whether there is a head, rather than cosines."""
+        return params.head_weight > 0
+
     def forward(self, features: Tensor) -> Outputs:
         """Return the embeddings [B, K], and the head's logits [B, K], of features [B, D]."""
         embedding = self.linear(features)

@@ -96,6 +96,11 @@ class HierCOS(Method):
         missing = (sums * absent).sum(dim=0) / absent.sum(dim=0).clamp_min(1.0)
         return terms | {"levels": self.params.alpha * (means + missing).sum()}
 
+    @classmethod
+    def has_logits(cls, params: Any) -> bool:
+        """Never: the scores are lengths."""
+        return False
+
     def scores(self, outputs: Tensor) -> Tensor:
         """Return the length [B, K] of z on each class's path."""
         squares = F.pad(outputs.square(), (1, 0))  # the root has no direction

@@ -11,10 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from hierbench.answers.decision_rule import Rule, find_rule
+from hierbench.answers.decision_rule import Chunks, Rule, find_rule
 from hierbench.answers.node_metrics import example_metrics
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.metrics.node_probabilities import NodeProbabilities
 from hierbench.utils.errors import UserError
 
 ACCURACIES = (0.9, 0.95)  # that fitted rules reach on validation
@@ -34,6 +33,7 @@ DEFAULT_RULES = (
     "darts",
     "climbing",
     "jumping",
+    "rank_thresholds",
     "inaturalist_rollup",
     "speciesnet_rollup",
     "antenna_rollup",
@@ -65,6 +65,11 @@ class RuleChoice:
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
         named = "".join(f":{name}={text}" for name, text in texts.items())
         return f"{self.rule.name}{named}" + ("" if self.accuracy is None else f"@{self.accuracy:g}")
+
+    @property
+    def curve(self) -> str:
+        """The name of the curve of a fitted rule, which is that of all accuracies."""
+        return self.label.partition("@")[0]
 
     @property
     def title(self) -> str:
@@ -109,9 +114,6 @@ def _parse_value(text: str, part: str) -> tuple[str, Any]:
         return name, value
 
 
-Chunks = Sequence[tuple[slice, NodeProbabilities]]  # of `checked_chunks`: what rules share is computed once
-
-
 def fit_choice(choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: Hierarchy) -> dict[str, Any]:
     """Return the parameters of a choice, the fitted one with its value.
 
@@ -127,6 +129,8 @@ def fit_choice(choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: H
     parameters = dict(choice.parameters)
     if choice.accuracy is None:
         return parameters
+    if choice.rule.fit is not None:
+        return {**parameters, choice.rule.fitted: choice.rule.fit(chunks, targets, hierarchy, choice.accuracy)}
     specific, cautious = choice.rule.span(hierarchy, choice.accuracy)
     value = specific
     for step in range(BISECTIONS + 1):
@@ -155,23 +159,38 @@ def shares(
     return correct / len(targets), coverage / len(targets)
 
 
-def area_under(choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: Hierarchy, steps: int = 40) -> float:
-    """Return the area under the share of correct answers over coverage, as the rule's parameter goes through its span.
+def rule_curve(
+    choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: Hierarchy, steps: int = 40
+) -> list[tuple[float, float]]:
+    """Return (coverage, share of correct answers) as the rule's parameter goes through its span, from the root on.
+
+    The span is halved again and again where the coverage differs most. The last point is the best class, which every
+    rule could answer.
+    """
+
+    def point(value: float) -> tuple[float, float, float]:
+        parameters = {**choice.parameters, choice.rule.fitted: value}
+        correct, coverage = shares(choice.rule, parameters, chunks, targets, hierarchy)
+        return value, coverage, correct
+
+    points = [point(value) for value in reversed(choice.rule.span(hierarchy, 0.99))]
+    for _ in range(steps):
+        gaps = [abs(second[1] - first[1]) for first, second in pairwise(points)]
+        place = gaps.index(max(gaps))
+        points.insert(place + 1, point((points[place][0] + points[place + 1][0]) / 2.0))
+    correct, coverage = shares(find_rule("argmax_leaf"), {}, chunks, targets, hierarchy)
+    return [(0.0, 1.0), *((coverage, correct) for _, coverage, correct in points), (coverage, correct)]
+
+
+def area_under(points: Sequence[tuple[float, float]]) -> float:
+    """Return the area under the share of correct answers over coverage, of a `rule_curve`.
 
     At each coverage counts the largest share that is reached there or at a larger coverage, as in Valmadre's curve.
     """
-    specific, cautious = choice.rule.span(hierarchy, 0.99)
-    points = [(0.0, 1.0)]
-    for step in range(steps + 1):
-        value = specific + (cautious - specific) * step / steps
-        correct, coverage = shares(
-            choice.rule, {**choice.parameters, choice.rule.fitted: value}, chunks, targets, hierarchy
-        )
-        points.append((coverage, correct))
-    points.sort(reverse=True)
+    falling = sorted(points, reverse=True)
     area = 0.0
     largest = 0.0
-    for (coverage, correct), (next_coverage, _) in pairwise([*points, (0.0, 0.0)]):
+    for (coverage, correct), (next_coverage, _) in pairwise([*falling, (0.0, 0.0)]):
         largest = max(largest, correct)
         area += (coverage - next_coverage) * largest
     return area

@@ -6,7 +6,7 @@ Shapes: N examples, K classes, B examples of a chunk.
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,9 @@ from hierbench.metrics.node_probabilities import NodeProbabilities
 from hierbench.metrics.ranked_classes import as_tensor, rows_at_a_time
 from hierbench.utils.errors import UserError, error_line, foreign_errors, line_in, unknown_name
 
+Chunks = Sequence[tuple[slice, NodeProbabilities]]  # of `checked_chunks`: what rules share is computed once
 Span = Callable[[Hierarchy, float], tuple[float, float]]  # of a tree and an accuracy
+Fit = Callable[[Chunks, Tensor, Hierarchy, float], Any]  # of probabilities, target nodes [N], a tree and an accuracy
 
 
 def unit_span(_: Hierarchy, __: float) -> tuple[float, float]:
@@ -46,6 +48,7 @@ class Rule:
         fitted: the parameter that validation sets, "" if there is none.
         span: (tree, accuracy) -> the values of that parameter between which it is searched, the one whose answers are
             most specific first.
+        fit: returns the value of that parameter that reaches an accuracy; None: one number, searched in the span.
     """
 
     function: Callable[..., Tensor]
@@ -54,6 +57,7 @@ class Rule:
     abstains: bool = True
     fitted: str = ""
     span: Span = field(default=unit_span, repr=False)
+    fit: Fit | None = field(default=None, repr=False)
 
     def __call__(self, chunk: NodeProbabilities, *arguments: Any, **parameters: Any) -> Tensor:
         """Return the nodes [B] of a chunk."""
@@ -61,12 +65,12 @@ class Rule:
 
     @property
     def name(self) -> str:
-        """As it is chunk to `answer`."""
+        """As it is given to `answer`."""
         return self.function.__name__
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Its parameters and their defaults, `inspect.Parameter.empty` for one that must be chunk."""
+        """Its parameters and their defaults, `inspect.Parameter.empty` for one that must be given."""
         _, *parameters = inspect.signature(self.function).parameters.values()
         return {parameter.name: parameter.default for parameter in parameters}
 
@@ -82,10 +86,16 @@ class Rule:
 
 
 def rule(
-    title: str, source: str, *, abstains: bool = True, fitted: str = "", span: Span = unit_span
+    title: str,
+    source: str,
+    *,
+    abstains: bool = True,
+    fitted: str = "",
+    span: Span = unit_span,
+    fit: Fit | None = None,
 ) -> Callable[[Callable[..., Tensor]], Rule]:
     """Make a `Rule` of the function below; the arguments are its attributes."""
-    return lambda function: Rule(function, title, source, abstains, fitted, span)
+    return lambda function: Rule(function, title, source, abstains, fitted, span, fit)
 
 
 def answer(rule: str | Rule, probabilities: Tensor | ArrayLike, hierarchy: Hierarchy, **parameters: Any) -> Any:

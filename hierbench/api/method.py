@@ -109,6 +109,14 @@ class Method(Declared, nn.Module):
         """Return scores [B, K], larger = ranked earlier; post-hoc methods take their softmax."""
         raise NotImplementedError(f"{type(self).__name__} defines no scores")
 
+    @classmethod
+    def has_logits(cls, params: Any) -> bool:
+        """Whether the softmax of the scores is meant as probabilities, with these hyperparameters; optional.
+
+        Not if they are cosines or lengths: decision rules then take them only after a temperature has been fitted.
+        """
+        return True
+
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Return the parameters with learning rates of their own, by the name of the rate; optional.
 

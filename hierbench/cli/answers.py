@@ -7,7 +7,7 @@ from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.leaderboard.table import CommandOutput
 from hierbench.utils.errors import UserError
 
-Show = Literal["rules", "temperature", "levels", "sets", "tree"]
+Show = Literal["rules", "temperature", "levels", "sets"]
 
 
 @command("answers --dataset shapes --rules argmax_leaf,majority,climbing", table="markdown", view=True)
@@ -19,24 +19,29 @@ def answers(
         "Rules, separated by commas, NAME[:PARAMETER=VALUE...] or a file each; by default all.",
     ] = None,
     at: Annotated[str, "Shares of correct answers on validation for rules with a parameter."] = "0.9,0.95",
-    show: Annotated[
-        Show, "The rules; the temperature; calibration per level; sets with a guarantee; tests of the tree."
-    ] = "rules",
+    show: Annotated[Show, "The rules; the temperature; calibration per level; sets with a guarantee."] = "rules",
+    tree_test: Annotated[bool, "Test whether mistakes respect the tree, in place of the other tables."] = False,
+    trees: Annotated[str | None, "Further trees for --tree-test, files or names, separated by commas."] = None,
 ) -> CommandOutput:
     """Print what methods answer under decision rules: which node, how sure, with which guarantee.
 
     From the scores of finished runs; nothing is trained. Temperature and parameters are fitted on validation.
     """
     from hierbench.answers.choices import DEFAULT_RULES, parse_choices
+    from hierbench.leaderboard.answers_table import answer_table, tree_table
     from hierbench.leaderboard.open_board import open_board
-    from hierbench.studies.answers.answer_tables import answer_table
-    from hierbench.studies.answers.board_answers import answer_board
+    from hierbench.studies.answering import answer_board, read_trees
 
     try:
         accuracies = [float(share) for share in at.split(",")]
     except ValueError:
         raise UserError(f"--at {at}: give shares separated by commas, as in 0.9,0.95") from None
+    if trees is not None and not tree_test:
+        raise UserError("--trees is for --tree-test")
     choices = parse_choices(DEFAULT_RULES if rules is None else rules.split(","), accuracies)
     board = open_board(dataset, selection, with_unranked=False)
     table_answers = answer_board(board, choices, selection.data_dir)
+    if tree_test:
+        further = read_trees(trees.split(",") if trees else [], table_answers.hierarchy)
+        return CommandOutput(tree_table(table_answers, further), table_answers.notes)
     return CommandOutput(answer_table(table_answers, show), table_answers.notes)

@@ -12,6 +12,7 @@ from hierbench.data.prepared import find_for_spec
 from hierbench.hierarchy.label_tree import IntArray
 from hierbench.leaderboard.board import Board
 from hierbench.runs import compact, further_metrics
+from hierbench.runs.answer_file import ANSWERS_FILE, kept_answers
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.method_files import is_code
@@ -72,6 +73,8 @@ class Bundle:
                 write_json(target / further_metrics.FURTHER_FILE, further)
             self._add_predictions(record, target, source.root)
             self._add_tree(record, source.root)
+            if kept_answers(record) is not None:
+                write_bytes(target / ANSWERS_FILE, record.read(ANSWERS_FILE))
             copied = read_record(target)
             if copied is None or not copied.done:  # the table is that of a moment ago
                 raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")

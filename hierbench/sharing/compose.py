@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hierbench.config.options import RunSelection
 from hierbench.config.sections import Protocol
+from hierbench.leaderboard.answers_table import rules_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.formats import render
@@ -16,10 +17,11 @@ from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing import pictures
 from hierbench.sharing.bundle import Bundle, published_ids
-from hierbench.sharing.publication_folder import SUFFIXES, VERDICT
+from hierbench.sharing.publication_folder import ANSWERS, SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
-from hierbench.sharing.table_page import table_page
+from hierbench.sharing.table_page import answers_page, table_page
 from hierbench.sharing.verification.checked_board import checked_board
+from hierbench.sharing.verification.published_answers import published_answers
 from hierbench.sharing.verification.published_tables import GivenTable
 from hierbench.sharing.verification.verification_table import verification_table
 from hierbench.utils.errors import UserError
@@ -91,12 +93,29 @@ def compose(
     notes = write_sources(board.records, [part.records for part in parts])
     if draw:
         notes += pictures.draw_all(board, dataset, folder, parts[-1].records, data_dir)
+    notes += write_answers(board, dataset, folder, data_dir, draw=draw)
     for kind, suffix in SUFFIXES.items():  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
         write_text(folder / f"{name}{suffix}", text)
     report.tables = [ConsistencyCheck(name)]  # it was rendered from these records
     write_text(folder / f"{name}{VERDICT}", render(verification_table([report]), "json"))
     return Publication(board, report, notes)
+
+
+def write_answers(board: Board, dataset: str, folder: Path, data_dir: Path, *, draw: bool) -> list[str]:
+    """Write the table of the answers that are kept with the runs of a publication, its page and pictures.
+
+    Returns:
+        a line for each row that is left out.
+    """
+    answers = published_answers(board, data_dir)
+    if answers is None:
+        return []
+    if draw:
+        pictures.draw_answers(board, dataset, folder, data_dir)
+    write_text(folder / f"{board.dataset}{ANSWERS}.json", render(rules_table(answers), "json"))
+    write_text(folder / f"{board.dataset}{ANSWERS}.md", answers_page(answers, folder))
+    return [f"answers: {note}" for note in answers.notes]
 
 
 def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:

@@ -7,7 +7,7 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, draw
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Records
-from hierbench.sharing.publication_folder import PUBLISHED_PICTURES
+from hierbench.sharing.publication_folder import ANSWER_PICTURES, PUBLISHED_PICTURES
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
@@ -37,6 +37,12 @@ def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir
         except UserError as error:
             notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
     return notes
+
+
+def draw_answers(board: Board, dataset: str, folder: Path, data_dir: Path) -> None:
+    """Write the pictures of a publication's answers, which are kept with its runs."""
+    for kind in ANSWER_PICTURES:
+        draw_one(kind, board, dataset, data_dir, folder / f"{board.dataset}-{kind}.svg")
 
 
 def draw_one(kind: str, board: Board, dataset: str, data_dir: Path, path: Path) -> None:

@@ -20,8 +20,14 @@ SUFFIXES: dict[Format, str] = {"json": ".json", "csv": ".csv", "latex": ".tex", 
 PAGES: tuple[Format, ...] = ("markdown", "csv", "latex")  # with the same content as its JSON
 VERDICT = "-verdict.json"
 PUBLISHED_PICTURES = ("tradeoff", "severity", "operating")
+ANSWER_PICTURES = {  # where answers are kept with the runs
+    "answers": "Information given against correct answers",
+    "reliability": "Accuracy against confidence at each level",
+}
+ANSWERS = "-answers"  # with a suffix: the table of answers
+PICTURES = tuple(f"-{kind}.svg" for kind in (*PUBLISHED_PICTURES, *ANSWER_PICTURES))
 # Endings of the names of files beside a publication's records.
-ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, *(f"-{kind}.svg" for kind in PUBLISHED_PICTURES)]))
+ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, f"{ANSWERS}.md", f"{ANSWERS}.json", *PICTURES]))
 
 
 def file_pattern(dataset: str) -> re.Pattern[str]:

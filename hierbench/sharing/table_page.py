@@ -1,17 +1,23 @@
-"""The page of a published table: a heading, the commands that it was asked for with, its pictures, and the table."""
+"""The pages of a published table and of its answers: a heading, commands, links to pictures, and tables."""
 
 import shlex
 from pathlib import Path
+from typing import get_args
 
 from hierbench.config.recipe import dataset_title, recipe_names
+from hierbench.leaderboard.answers_table import Show, answer_table, tree_table
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board_answers import BoardAnswers
+from hierbench.leaderboard.formats import render
 from hierbench.runs.requests import command_words
+from hierbench.sharing.publication_folder import ANSWER_PICTURES
 from hierbench.utils.text import markdown_escaped, one_line
 
 LINKED_FILES = {  # files of a publication that its page leads to
     "tradeoff.svg": "accuracy against severity",
     "severity.svg": "severity with intervals",
     "operating.svg": "operating curves",
+    "answers.md": "answers under decision rules",
     "differences.md": "differences from cross-entropy",
     "metrics.md": "more metrics",
     "mistakes.html": "mistakes",
@@ -37,3 +43,23 @@ def table_commands(board: Board) -> list[str]:
             kept.pop(key, None)
             kept[key] = one_line(shlex.join(command_words(request.options)))
     return list(dict.fromkeys(kept.values()))
+
+
+def answers_page(answers: BoardAnswers, folder: Path) -> str:
+    """Return the page of a table's answers in markdown, with the pictures that are beside it in a folder."""
+    name = answers.board.dataset
+    title = dataset_title(name) if name in recipe_names() else name
+    pictures = [
+        f"![{words}]({name}-{kind}.svg)"
+        for kind, words in ANSWER_PICTURES.items()
+        if (folder / f"{name}-{kind}.svg").is_file()
+    ]
+    tables = [answer_table(answers, show) for show in get_args(Show)] + [tree_table(answers, {})]
+    parts = [
+        f"# {markdown_escaped(title)}: answers",
+        f"    hierbench answers --dataset {one_line(name)}",
+        *pictures,
+        *answers.notes,
+        *(f"## {table.title.partition(', ')[2].capitalize()}\n\n{render(table, 'markdown')}" for table in tables),
+    ]
+    return "\n\n".join(parts)

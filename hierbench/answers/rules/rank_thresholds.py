@@ -5,11 +5,46 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hierbench.answers.decision_rule import rule
+from hierbench.answers.decision_rule import Chunks, rule
+from hierbench.answers.node_metrics import example_metrics
+from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.node_probabilities import NodeProbabilities
 
+NEVER = 2.0  # a threshold that no sum of probabilities exceeds
 
-@rule("Rank thresholds", "by hand, in products", fitted="thresholds")
+
+def precise_thresholds(chunks: Chunks, targets: Tensor, hierarchy: Hierarchy, precision: float) -> list[float]:
+    """Return the smallest threshold of each rank, finest first, above which this share of the answers is correct.
+
+    A rank is looked at for the examples that no finer rank answers. A rank without such a threshold has `NEVER`.
+
+    Args:
+        chunks: of the probabilities of N examples.
+        targets: [N] nodes.
+        hierarchy: over the classes.
+        precision: the share.
+    """
+    sums = torch.cat([chunk.by_level.probability for _, chunk in chunks])
+    nodes = torch.cat([chunk.by_level.node for _, chunk in chunks])
+    left = torch.ones(len(sums), dtype=torch.bool, device=sums.device)
+    thresholds = list[float]()
+    for level in reversed(range(sums.shape[1])):
+        falling, order = sums[left, level].sort(descending=True)
+        correct = example_metrics(nodes[left, level], targets[left], hierarchy)["correct"][order]
+        number = torch.arange(1, 1 + len(order), device=sums.device)
+        is_last = torch.ones_like(order, dtype=torch.bool)  # of equal sums, which a threshold cannot part
+        is_last[:-1] = falling[1:] < falling[:-1]
+        enough = (is_last & (correct.cumsum(0) >= precision * number)).nonzero()[:, 0]
+        bound = NEVER
+        if len(enough):
+            place = int(enough[-1])
+            bound = float(falling[place + 1]) if place + 1 < len(falling) else 0.0
+        thresholds.append(bound)
+        left &= sums[:, level] <= bound
+    return thresholds
+
+
+@rule("Rank thresholds", "by hand, in products", fitted="thresholds", fit=precise_thresholds)
 def rank_thresholds(
     chunk: NodeProbabilities,
     thresholds: float | Sequence[float],

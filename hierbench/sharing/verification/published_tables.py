@@ -22,7 +22,9 @@ from hierbench.runs.further_metrics import read_further
 from hierbench.runs.record import Records
 from hierbench.runs.state import STATE_ORDER, Note, State
 from hierbench.runs.store import RUN_ID
+from hierbench.sharing.publication_folder import ANSWERS
 from hierbench.sharing.received_files import Received
+from hierbench.sharing.verification.published_answers import check_answers
 from hierbench.sharing.verification.published_pages import compare_pages, is_same
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object
@@ -106,9 +108,12 @@ def check_tables(
     """
     if dataset is not None:
         table = Path(os.path.normpath(records.root / os.pardir / f"{dataset}.json"))
-        return [check_table(table, records, data_dir, file, published=True)]
+        answers = table.with_name(f"{dataset}{ANSWERS}.json")
+        found_answers = check_answers(records, data_dir, answers, file or dataset)
+        return [check_table(table, records, data_dir, file, published=True), *found_answers]
     files = [path for path in sorted(records.root.glob("leaderboard-*.json")) if _is_table(path, name)]
-    return [check_table(path, records, data_dir, file) for path in files] + _without_values(records.root, name)
+    findings = [check_table(path, records, data_dir, file) for path in files]
+    return [*findings, *_without_values(records.root, name), *check_answers(records, data_dir, None)]
 
 
 def _without_values(folder: Path, name: str | None) -> list[ConsistencyCheck]:

@@ -1,0 +1,141 @@
+"""The answers kept with runs, compared with their predictions, and a published table of them with what they give."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hierbench.answers.choices import DEFAULT_RULES, parse_choices
+from hierbench.answers.decision_rule import answer_nodes, find_rule, known_rules
+from hierbench.config.spec import DatasetSpec
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.hierarchy.nodes import Nodes
+from hierbench.leaderboard.answers_table import rules_table
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board_answers import BoardAnswers, best_classes, board_answers
+from hierbench.leaderboard.formats import render
+from hierbench.runs.answer_file import ANSWERS_FILE, RunAnswers, kept_answers
+from hierbench.runs.findings import ConsistencyCheck
+from hierbench.runs.record import Record, Records
+from hierbench.runs.run_evidence import Trees
+from hierbench.sharing.published_tree import shipped_tree, tree_beside
+from hierbench.sharing.received_files import Received
+from hierbench.sharing.table_page import answers_page
+from hierbench.sharing.verification.published_pages import is_same
+from hierbench.utils.errors import UserError
+from hierbench.utils.files import parse_json_object, read_text
+from hierbench.utils.text import one_line
+
+NEAR = 0.001  # share of nodes that may differ from those of all scores: thresholds that another processor just misses
+
+
+class _GivenAnswers(Received):
+    """A table of answers as it was found."""
+
+    rows: list[dict[str, Any]]
+
+
+def published_answers(board: Board, data_dir: Path) -> BoardAnswers | None:
+    """Return the answers that are kept with the runs of a publication; None if no row has them, or no tree is here."""
+    run = next((board.records[row.runs[0]] for row in board.rows if row.runs and not row.scored), None)
+    tree = None if run is None else _find_tree(run.data, board.records, data_dir)
+    if tree is None:
+        return None
+    try:
+        return board_answers(board, parse_choices(DEFAULT_RULES), tree)
+    except UserError:
+        return None
+
+
+def check_answers(records: Records, data_dir: Path, table: Path | None, dataset: str = "") -> list[ConsistencyCheck]:
+    """Return a finding on the answers beside the runs of a folder and on their table; [] where there are none.
+
+    Args:
+        records: of the folder, as they were checked.
+        data_dir: prepared data, of the trees.
+        table: the file of the published table of answers, which may be missing; None for a runs folder.
+        dataset: of the published table.
+    """
+    runs = [run for run in records if run.done and os.path.lexists(run.folder / ANSWERS_FILE)]
+    has_table = table is not None and os.path.lexists(table)
+    if not runs and not has_table:
+        return []
+    finding = ConsistencyCheck(str(records.root / "answers") if table is None else str(table.with_suffix("")))
+    for run in runs:
+        problem = _problem(run, _find_tree(run.data, records, data_dir))
+        if problem:
+            finding.reject(f"run {run.id[:12]} ({run.label}): {problem}")
+    if table is not None and not finding.rejected:
+        try:
+            board = Board.of(dataset, records)
+            _compare_table(table, published_answers(board, data_dir), finding)
+        except UserError as error:
+            finding.reject(str(error))
+    return [finding]
+
+
+def _find_tree(data: DatasetSpec, records: Records, data_dir: Path) -> Hierarchy | None:
+    return Trees(data_dir).find(data) or shipped_tree(data) or tree_beside(records.root, data)
+
+
+def _problem(run: Record, tree: Hierarchy | None) -> str:
+    """Return why the answers of a run are not those of its predictions, "" if they may be."""
+    answers = kept_answers(run)
+    if answers is None:
+        return "its answers are damaged, or of other predictions"
+    if tree is None:
+        return ""
+    num_inner = Nodes(tree).num_inner
+    predicted = num_inner + best_classes(run)
+    for label, nodes in answers.nodes.items():
+        if nodes.shape != predicted.shape or nodes.max(initial=0) >= num_inner + tree.num_classes:
+            return f"the answers of {label} are no nodes of its test images"
+    leaves = answers.nodes.get("argmax_leaf")
+    if leaves is not None and not np.array_equal(leaves, predicted):
+        return "the answers of argmax_leaf are not the best classes of its predictions"
+    return _recompute(run, answers, tree) if run.has_predictions else ""
+
+
+def _recompute(run: Record, answers: RunAnswers, tree: Hierarchy) -> str:
+    """Return which rule gives other nodes for the scores of all classes, with the recorded parameters."""
+    scores = torch.from_numpy(run.predictions()[0]).double()
+    record = answers.record
+    for label, nodes in answers.nodes.items():
+        name = label.partition("@")[0].partition(":")[0]
+        if name not in known_rules():  # a file, which is not run
+            continue
+        try:
+            temperature = parse_choices([label.partition("@")[0]])[0].temperature or record.calibration.temperature
+            probabilities = (scores / temperature).softmax(dim=1)
+            rule = find_rule(name)
+            parameters = rule.checked(record.parameters.get(label, {}))
+            again = answer_nodes(rule, probabilities, tree, parameters).numpy()
+        except (ValueError, TypeError) as error:
+            return f"{label} cannot be answered again: {one_line(str(error), 100)}"
+        if (again != nodes).mean() > NEAR:
+            return f"{label} answers other nodes for {(again != nodes).sum():,} of its test images"
+    return ""
+
+
+def _compare_table(table: Path, answers: BoardAnswers | None, finding: ConsistencyCheck) -> None:
+    """Reject a table with another number than the answers give; note a page that differs."""
+    if answers is None:
+        return finding.reject("no row has answers with all runs, or its tree is not here")
+    rows = _GivenAnswers.read(table).rows
+    made = parse_json_object(render(rules_table(answers), "json"))["rows"]
+    if len(rows) != len(made):
+        return finding.reject(f"it has {len(rows)} rows, the answers give {len(made)}")
+    for row, expected in zip(rows, made, strict=True):
+        for key in sorted(row.keys() | expected.keys()):
+            if not is_same(row.get(key), expected.get(key)):
+                about = f"the row {row.get('rule')} {row.get('title')} {row.get('type')}"
+                return finding.reject(f"{about}: {key} is {row.get(key)!r}, the answers give {expected.get(key)!r}")
+    try:
+        page = read_text(table.with_suffix(".md"))
+    except (OSError, ValueError):
+        page = ""
+    if page != answers_page(answers, table.parent):
+        finding.note(f"{table.with_suffix('.md').name} is not what this version writes of these answers; the .json is")
+    return None
