@@ -1,7 +1,7 @@
 """The tables of `hierbench answers`: rules, temperature, levels, sets with a guarantee, and tests of the tree."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -34,6 +34,11 @@ def answer_table(answers: BoardAnswers, show: Show = "rules") -> Table:
     if show == "sets":
         return sets_table(answers)
     return temperature_table(answers) if show == "temperature" else levels_table(answers)
+
+
+def answers_tables(answers: BoardAnswers) -> list[Table]:
+    """Return all tables of answers, of which a published page consists."""
+    return [*(answer_table(answers, show) for show in get_args(Show)), tree_table(answers, {})]
 
 
 def rules_table(answers: BoardAnswers) -> Table:

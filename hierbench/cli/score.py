@@ -11,6 +11,7 @@ from hierbench.cli.shared_options import PLAIN_TREES, MetricsOption, dataset_opt
 from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.config.tree_options import TreeOptions
 from hierbench.leaderboard.table import CommandOutput
+from hierbench.utils.errors import UserError
 
 
 @command("score predictions.npz --tree cifar100", table="markdown", **PLAIN_TREES)
@@ -41,18 +42,30 @@ def score(
     scores: Annotated[
         Literal["probabilities", "logits"] | None, "What the scores are; by default what they look like."
     ] = None,
+    rules: Annotated[
+        str | None, "Decision rules whose answers are scored, NAME[:PARAMETER=VALUE...], separated by commas."
+    ] = None,
+    as_: Annotated[
+        str | None, "The numbers as others define them: all, or hiclass,hierulz,hiercls,mbm,crm,bioclip2."
+    ] = None,
 ) -> CommandOutput:
     """Score predictions that were made elsewhere.
 
     The metrics have intervals, and are a row of the dataset's leaderboard.
     """
+    from hierbench.answers.choices import parse_choices
     from hierbench.leaderboard.columns import requested_columns
+    from hierbench.studies.scoring.definitions import checked_sources
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
 
     columns = requested_columns(metrics)
+    if rules is not None and as_ is not None:
+        raise UserError("give either --rules or --as: each is a table of its own")
+    choices = parse_choices(rules.split(",")) if rules else []
+    definitions = checked_sources(as_.split(",")) if as_ else []
     request = ScoreRequest(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
-    request = replace(request, options=options, order=order, scores=scores)
+    request = replace(request, options=options, order=order, scores=scores, rules=choices, definitions=definitions)
     with plain_trees(tree):
         report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)

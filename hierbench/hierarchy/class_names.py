@@ -52,6 +52,41 @@ def class_indices(values: Any, tree: Hierarchy, name: str, order: NumberOrder | 
     return number_order(tree, order, name)[array.astype(np.int64)]
 
 
+def target_indices(values: Any, tree: Hierarchy, name: str, order: NumberOrder | None = None) -> IntArray:
+    """Return targets [N]: class indices, and -1 - n for a text that names the inner node n of `Nodes`.
+
+    Raises:
+        UserError: as `class_indices`; or a name stands for two nodes.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "OUS":
+        return class_indices(array, tree, name, order)
+    texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in array.ravel()]
+    classes = set(tree.classes)
+    numbers = {node: found for node, found in _inner_numbers(tree).items() if node not in classes}
+    rows = [row for row, text in enumerate(texts) if text in numbers]
+    if not rows:
+        return class_indices(array, tree, name, order)
+    for row in rows:
+        if len(numbers[texts[row]]) > 1:
+            raise UserError(f"{name}: {texts[row][:80]!r} in row {row} stands for several nodes of the tree")
+    named = [tree.classes[0] if text in numbers else text for text in texts]  # a class in their place
+    targets = class_indices(np.array(named, dtype=object), tree, name, order)
+    targets[rows] = [-1 - numbers[texts[row]][0] for row in rows]
+    return targets
+
+
+def _inner_numbers(tree: Hierarchy) -> dict[str, list[int]]:
+    """Return {name: numbers of the inner nodes of this name}, as `Nodes` numbers them."""
+    numbers = dict[str, list[int]]()
+    count = 1  # the root is 0
+    for names, distances in zip(tree.level_names, tree.node_distances, strict=True):
+        for place in np.flatnonzero(distances > 0).tolist():  # a leaf above the last level has the distance 0
+            numbers.setdefault(names[place], []).append(count)
+            count += 1
+    return numbers
+
+
 def number_order(tree: Hierarchy, order: NumberOrder | None, name: str) -> IntArray:
     """Return [K] the class that each number from 0 stands for, and each column of scores without a name.
 
@@ -149,10 +184,7 @@ def _of_texts(values: np.ndarray[Any, Any], tree: Hierarchy, name: str, order: N
 
 
 def _inner_node(node: str, level: int, row: int, name: str) -> UserError:
-    return UserError(
-        f"{name}: {node[:80]!r} in row {row} is the node of level {level}, not a class; examples that are known to a "
-        "coarser node alone are not scored yet: leave them out"
-    )
+    return UserError(f"{name}: {node[:80]!r} in row {row} is the node of level {level}, not a class")
 
 
 def suggestion(name: str, tree: Hierarchy) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.answers.choices import parse_choices
 from hierbench.hierarchy.class_names import ClassOrder, named_columns
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.metrics.calibration import ScoreKind
 from hierbench.python.boards import parse_columns, whole_number
+from hierbench.studies.scoring.definitions import checked_sources
 from hierbench.studies.scoring.predictions import Arrays
 from hierbench.studies.scoring.score_files import ScoreRequest, score_files
 from hierbench.studies.scoring.score_report import Report
@@ -32,6 +34,8 @@ def score(
     data_dir: str | Path = "data",
     order: ClassOrder | None = None,
     scores_are: ScoreKind | None = None,
+    rules: str | Sequence[str] = (),
+    definitions: str | Sequence[str] = (),
 ) -> Report:
     """Return the metrics of predictions with 95% intervals; with a dataset, add a row to its leaderboard.
 
@@ -42,7 +46,8 @@ def score(
         scores: [N, K], larger = ranked earlier, a column per class in the tree's order or, in a data frame, as named:
             an array, a tensor, a data frame, or a file of predictions (.npz .npy .csv .parquet .json). A list of
             several is a row's seeds: the interval is then over seeds, else over images (bootstrap).
-        targets: [N], class indices or names, or a file of them; by default those of the file or of the dataset.
+        targets: [N], class indices or names, or a file of them; by default those of the file or of the dataset. A name
+            of a node above the classes counts in the metrics of nodes, see `rules`, and not in those of classes.
         tree: a `Hierarchy`, the file of a tree, or the name of one that the project ships.
         dataset: a prepared dataset: its name, or the file of yours.
         name: of the row; by default the common part of the files' names, or "predictions".
@@ -55,6 +60,8 @@ def score(
         order: of the classes where nothing names them: "tree", or "alphabetical" as those of ImageFolder and timm; by
             default an error where the two differ.
         scores_are: "probabilities" or "logits"; by default what they look like.
+        rules: decision rules whose answers are scored in place of the metrics, as "majority,climbing:threshold=0.8".
+        definitions: sources by whose definitions numbers are printed in place of the metrics, as "hiclass,mbm", or all.
 
     Returns:
         A report, which a notebook shows as a table and `print` as markdown: `report["mistake_severity"]` is a value,
@@ -95,8 +102,14 @@ def score(
         dashes="",
         order=order,
         scores=scores_are,
+        rules=parse_choices(_names(rules)),
+        definitions=checked_sources(_names(definitions)),
     )
     return score_files(request)
+
+
+def _names(names: str | Sequence[str]) -> list[str]:
+    return names.split(",") if isinstance(names, str) else list(names)
 
 
 def _is_one(item: Any) -> bool:

@@ -2,10 +2,9 @@
 
 import shlex
 from pathlib import Path
-from typing import get_args
 
 from hierbench.config.recipe import dataset_title, recipe_names
-from hierbench.leaderboard.answers_table import Show, answer_table, tree_table
+from hierbench.leaderboard.answers_table import answers_tables
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers
 from hierbench.leaderboard.formats import render
@@ -54,7 +53,7 @@ def answers_page(answers: BoardAnswers, folder: Path) -> str:
         for kind, words in ANSWER_PICTURES.items()
         if (folder / f"{name}-{kind}.svg").is_file()
     ]
-    tables = [answer_table(answers, show) for show in get_args(Show)] + [tree_table(answers, {})]
+    tables = answers_tables(answers)
     parts = [
         f"# {markdown_escaped(title)}: answers",
         f"    hierbench answers --dataset {one_line(name)}",

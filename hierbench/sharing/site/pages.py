@@ -15,6 +15,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from hierbench.figures.plots import overview_plot, style
+from hierbench.leaderboard.answers_table import answers_tables
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.formats import html, render
@@ -24,18 +25,19 @@ from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
 from hierbench.leaderboard.tables.board_table import seeds as seeds_of
-from hierbench.runs import compact, further_metrics, requests
+from hierbench.runs import answer_file, compact, further_metrics, requests
 from hierbench.runs.findings import CAVEAT
 from hierbench.runs.method_files import PYTHON, source_folders, source_name
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import PUBLISHED_FILES
 from hierbench.sharing.pictures import draw_one
-from hierbench.sharing.publication_folder import SUFFIXES
+from hierbench.sharing.publication_folder import ANSWER_PICTURES, SUFFIXES
 from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import block, clean, short_name
 from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
 from hierbench.sharing.table_page import table_commands
+from hierbench.sharing.verification.published_answers import published_answers
 from hierbench.utils.files import open_regular
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
@@ -46,7 +48,7 @@ DOWNLOADS = {"csv": "CSV", "json": "JSON", "latex": "LaTeX"}
 RECORDS_ARCHIVE = "records.zip"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of the files in the archive: two sites of the same records are equal
 FILES_BESIDE_RUNS = (compact.TARGETS, published_tree.TREE_FILE, requests.REQUESTS_FILE)
-OF_RUN = (*PUBLISHED_FILES, further_metrics.FURTHER_FILE, compact.COMPACT_FILE)
+OF_RUN = (*PUBLISHED_FILES, further_metrics.FURTHER_FILE, compact.COMPACT_FILE, answer_file.ANSWERS_FILE)
 MOST_RESULTS = 150  # rows on the page of a method
 
 
@@ -139,6 +141,7 @@ class TablePage:
             picture=self.picture,
             grid=table_markup(self._grid()) if board.rows else "",
             differences=self._differences(),
+            has_answers=self._write_answers(),
             commands=table_commands(board),
             found=[
                 *((row.label, "", row.reasons, row.notes) for row in report.rows if row.rejected),
@@ -167,6 +170,24 @@ class TablePage:
         sheet = self.table.board.compare(BASELINE).table
         return table_markup(replace(sheet, title="Differences from cross-entropy"))
 
+    def _write_answers(self) -> bool:
+        """Write the page of the answers that are kept with the runs; return whether there is one."""
+        answers = published_answers(self.table.board, self.table.folder)
+        if answers is None or any(finding.rejected for finding in self.table.report.tables):
+            return False
+        pictures = {}
+        for kind, words in ANSWER_PICTURES.items():
+            draw_one(kind, answers.board, self.table.dataset, self.table.folder, self._file(f"{kind}.svg"))
+            pictures[f"{kind}.svg"] = words
+        tables = [table_markup(table) for table in answers_tables(answers)]
+        name = f"{self.folder}/answers.html"
+        self.writer.page(name, "answers", table=self.table, pictures=pictures, tables=tables, notes=answers.notes)
+        return True
+
+    def _file(self, name: str) -> Path:
+        """Return where a file beside the page is written by others; its folder is there."""
+        return self.writer.add(f"{self.folder}/{name}")
+
     def _draw(self) -> str:
         """Draw the picture if the records suffice and the table does not have very many rows."""
         name = f"{INDEX_PICTURE}.svg"
@@ -174,10 +195,7 @@ class TablePage:
         is_drawable = any(all(row.metrics[axis].mean is not None for axis in AXES) for row in rows)
         if not is_drawable or len(rows) > MOST_DRAWN:
             return ""
-        target = self.writer.root / self.folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draw_one(INDEX_PICTURE, self.table.board, self.table.dataset, self.table.folder, target)
-        self.writer.add(f"{self.folder}/{name}")
+        draw_one(INDEX_PICTURE, self.table.board, self.table.dataset, self.table.folder, self._file(name))
         return name
 
     def _downloads(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order_of_tree, number_order
+from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order_of_tree, number_order, target_indices
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.studies.scoring.column_roles import find_role
 from hierbench.utils.arrays import map_array, read_arrays
@@ -33,7 +33,7 @@ class Predictions:
         where: the file's name, which begins errors.
         scores: [N, K], larger = ranked earlier; or [N, k] of the ranked classes; None without scores.
         classes: [N, k] ranked class indices, best first; None where every class has a score.
-        targets: [N] class indices, or None.
+        targets: [N] class indices, -1 - n for an inner node n, or None.
         ids: names of the N examples, or None.
         columns: in which order the columns of scores were, "" without scores of all classes.
     """
@@ -58,9 +58,19 @@ class Predictions:
 
     @property
     def true_classes(self) -> IntArray:
-        """[N] class indices, once targets were found."""
+        """[N] class indices, -1 - n for an inner node n, once targets were found."""
         assert self.targets is not None, self.where
         return self.targets
+
+    def labelled_with_classes(self) -> "Predictions":
+        """Return the predictions of the examples whose target is a class."""
+        rows = self.true_classes >= 0
+        if rows.all():
+            return self
+        parts = (self.scores, self.classes, self.targets)
+        scores, classes, targets = (None if part is None else part[rows] for part in parts)
+        ids = None if self.ids is None else [name for name, kept in zip(self.ids, rows, strict=True) if kept]
+        return replace(self, scores=scores, classes=classes, targets=targets, ids=ids)
 
 
 @dataclass(frozen=True)
@@ -119,12 +129,12 @@ def read_targets(
     with _one_line(path, name):
         if path.suffix.lower() not in PREDICTION_SUFFIXES:
             lines = [line.strip() for line in read_text(path, "utf-8-sig", follow=True).splitlines()]
-            return class_indices([line for line in lines if line], tree, name, order), None
+            return target_indices([line for line in lines if line], tree, name, order), None
         parts = _read_parts(path, tree, only_targets=True)
         targets = parts.get("targets", parts.get("scores"))  # the only array may have any name
         if targets is None or targets.ndim != 1:
             raise UserError(f"{name} has no array of targets [N]")
-        return class_indices(targets, tree, name, order), _texts(parts.get("ids"))
+        return target_indices(targets, tree, name, order), _texts(parts.get("ids"))
 
 
 @contextmanager
@@ -205,7 +215,7 @@ def _check_parts(parts: Parts, tree: Hierarchy, where: str, order: NumberOrder) 
             # The largest score first, equal ones by class index.
             ranks = np.lexsort((classes, -scores.astype(np.float64)), axis=1)
             scores, classes = (np.take_along_axis(part, ranks, axis=1) for part in (scores, classes))
-    targets = class_indices(parts["targets"], tree, f"{where}: targets", order) if "targets" in parts else None
+    targets = target_indices(parts["targets"], tree, f"{where}: targets", order) if "targets" in parts else None
     ids = _texts(parts.get("ids"))
     return replace(predictions, scores=scores, classes=classes, targets=targets, ids=ids, columns=columns)
 

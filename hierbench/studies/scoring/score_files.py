@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from hierbench.answers.choices import RuleChoice
 from hierbench.config.options import folder_options
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.scored_spec import Scored
@@ -33,7 +34,15 @@ from hierbench.studies.scoring.alignment import (
 )
 from hierbench.studies.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
 from hierbench.studies.scoring.score_report import Report
-from hierbench.studies.scoring.scores import Result, check_name, further_metrics, score, write_records
+from hierbench.studies.scoring.scores import (
+    Result,
+    check_name,
+    further_metrics,
+    score,
+    score_definitions,
+    score_rules,
+    write_records,
+)
 from hierbench.training.results import environment
 from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
@@ -51,7 +60,8 @@ class ScoreRequest:
 
     In place of a file there may be arrays, and in place of a tree's file or name the tree. `dashes` is what
     precedes the name of an option in errors, "" for arguments of Python. `order` is that of the classes where nothing
-    names them, and `scores` says what they are where they look otherwise.
+    names them, and `scores` says what they are where they look otherwise. `rules` and `definitions` ask for their
+    tables in place of the metrics.
     """
 
     files: Sequence[Path | Arrays]
@@ -69,6 +79,8 @@ class ScoreRequest:
     options: TreeOptions = DEFAULT_OPTIONS
     order: ClassOrder | None = None
     scores: ScoreKind | None = None
+    rules: Sequence[RuleChoice] = ()
+    definitions: Sequence[str] = ()
 
 
 def score_files(request: ScoreRequest) -> Report:
@@ -99,6 +111,8 @@ def score_files(request: ScoreRequest) -> Report:
             notes |= {note: None} if note else {}
         elif predictions.targets is None:
             raise UserError(f"{predictions.where} has no targets: give them, or its dataset")
+        elif (predictions.targets < 0).all():
+            raise UserError(f"{predictions.where}: no target is a class, all are nodes above the classes")
         else:
             check_same_examples((all_predictions or [predictions])[0], predictions)
         for other in all_predictions:
@@ -108,9 +122,17 @@ def score_files(request: ScoreRequest) -> Report:
     shown = list[Result]()
     with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
         for scored in all_predictions:
-            results.append(score(scored, tree, resamples, request.seed, request.scores))
-            more = further_metrics(scored, tree, further_names(request.columns), results[-1].kind)
-            shown.append(replace(results[-1], metrics=results[-1].metrics | more))
+            of_classes = scored.labelled_with_classes()
+            results.append(score(of_classes, tree, resamples, request.seed, request.scores))
+            more = further_metrics(of_classes, tree, further_names(request.columns), results[-1].kind)
+            result = replace(results[-1], metrics=results[-1].metrics | more, num_all=scored.num_examples)
+            kind = results[-1].kind
+            result = replace(
+                result,
+                nodes=score_rules(scored, tree, request.rules, kind),
+                defined=score_definitions(of_classes, tree, request.definitions, kind),
+            )
+            shown.append(result)
             meter.end_part(scored.where, float(scored.num_examples))
     for note in notes:
         say(f"note: {note}")
@@ -131,7 +153,8 @@ def score_files(request: ScoreRequest) -> Report:
         )
     runs = [record.id for record in records]
     subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else UNNAMED_TREE
-    return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns)
+    titles = {choice.label: choice.title for choice in request.rules}
+    return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns, titles)
 
 
 def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hierarchy]:

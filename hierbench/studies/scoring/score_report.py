@@ -1,14 +1,16 @@
 """The report of `hierbench score`: a line per metric with its interval, over images or over seeds."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hierbench.answers.node_metrics import NODE_METRICS
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.statistics import PAPER_METRICS, summarise
-from hierbench.leaderboard.table import Line, Number, Table, Text
+from hierbench.leaderboard.table import Cell, Interval, Line, Number, Table, Text
+from hierbench.studies.scoring.definitions import IDENTITIES
 from hierbench.studies.scoring.scores import Result
 from hierbench.utils.errors import unknown_name
 
@@ -31,6 +33,7 @@ class Report:
     seed: int
     runs: Sequence[str] = ()  # ids of the records
     columns: Sequence[Column] = PAPER_COLUMNS
+    rules: Mapping[str, str] = field(default_factory=dict)  # {label: title} of those that were asked for
 
     def __getitem__(self, metric: str) -> float:
         """Return the mean of a metric, NaN where it is undefined; a UserError for one that is not in the report."""
@@ -87,6 +90,69 @@ class Report:
 
 
 def report_table(report: Report) -> Table:
+    """Return the definitions or the rules that were asked for, else the metrics."""
+    if report.results[0].defined:
+        return _definitions_table(report)
+    return _rules_table(report) if report.rules else _metrics_table(report)
+
+
+def _definitions_table(report: Report) -> Table:
+    """Return a line per definition."""
+    lines = []
+    for definitions in zip(*(result.defined for result in report.results), strict=True):
+        source, definition, _ = definitions[0]
+        cell = summarise([value for _, _, value in definitions])
+        lines.append((source, definition, cell))
+    return Table(
+        title=f"{report.name} on {report.subject}, as others define it",
+        columns=("Source", "Number", "Value", "Formula, c the best class, y the target"),
+        rows=[
+            Line([Text(source), Text(each.title), Interval(cell.mean, cell.ci95, 4), Text(each.formula)])
+            for source, each, cell in lines
+        ],
+        notes=[f"{_about(report)} {IDENTITIES}"],
+        merged=1,
+        records=[
+            {"source": source, "number": each.title, "value": cell.mean, "ci95": cell.ci95, "formula": each.formula}
+            for source, each, cell in lines
+        ],
+    )
+
+
+def _rules_table(report: Report) -> Table:
+    """Return a line per rule with its node metrics."""
+    lines = []
+    records = []
+    for label, title in report.rules.items():
+        cells = list[Cell]()
+        values = dict[str, float | None]()
+        for name, metric in NODE_METRICS.items():
+            scale = 100.0 if metric.unit == "%" else 1.0
+            summary = summarise([scale * result.nodes[label][name] for result in report.results])
+            cells.append(Interval(summary.mean, summary.ci95))
+            values |= {name: summary.mean, f"{name} ci95": summary.ci95}
+        lines.append(Line([Text(title), *cells]))
+        records.append({"rule": label, **values})
+    headings = (f"{metric.title} {'↑' if metric.direction == 'higher' else '↓'}" for metric in NODE_METRICS.values())
+    note = "Over all images; a rule has the temperature 1 unless it says another."
+    return Table(
+        title=f"{report.name} on {report.subject}, answers",
+        columns=("Rule", *headings),
+        rows=lines,
+        notes=[f"{_about(report)} {note}"],
+        records=records,
+    )
+
+
+def _about(report: Report) -> str:
+    """Return the sentences on the images of a report."""
+    sizes = ", ".join(dict.fromkeys(f"{result.num_all:,}" for result in report.results))
+    above = max(result.num_all - result.num_examples for result in report.results)
+    inner = f" {above:,} of them are labelled with a node above the classes, which metrics of classes leave out."
+    return f"{report.name} on {report.subject}: {sizes} images.{inner if above else ''}"
+
+
+def _metrics_table(report: Report) -> Table:
     """Return a line per metric with the bounds of its interval, and a sentence on the interval."""
     by_name = {column.name: column for column in report.columns}
     lines = report.lines()
@@ -94,6 +160,8 @@ def report_table(report: Report) -> Table:
     sizes = ", ".join(dict.fromkeys(f"{result.num_examples:,}" for result in report.results))
     about = f"{report.name} on {report.subject}: {sizes} images, distance {report.distance}; {report.about_interval}."
     over = "seeds" if len(report.results) > 1 else "images"
+    above = max(result.num_all - result.num_examples for result in report.results)
+    inner = [f"{above:,} more images are labelled with a node above the classes: --rules scores them."] if above else []
     ties = [
         f"{result.where}: {result.num_ties:,} of {result.num_examples:,} images have their largest score in several "
         "classes, of which the first in the order of the tree counts."
@@ -119,7 +187,7 @@ def report_table(report: Report) -> Table:
             for line in lines
             if (column := by_name[line["metric"]])
         ],
-        notes=[about, *understood, *left_out, *ties],
+        notes=[about, *inner, *understood, *left_out, *ties],
         records=[{key: line[key] for key in keys} for line in lines],
         content={
             "name": report.name,

@@ -5,15 +5,20 @@ Shapes: N examples, K classes, k ranked classes.
 
 import os
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from hierbench.answers.choices import RuleChoice
+from hierbench.answers.decision_rule import answer_nodes
+from hierbench.answers.node_metrics import node_metrics
 from hierbench.config.scored_spec import Scored
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.hierarchy.nodes import Nodes
 from hierbench.leaderboard.scored_rows import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
@@ -26,6 +31,7 @@ from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.run_evidence import evidence_of_ranks
 from hierbench.runs.scored_record import EXAMPLES_PER_CHUNK, stored_type
 from hierbench.runs.store import Run, Store
+from hierbench.studies.scoring.definitions import Definition, RankedExamples, defined_values
 from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
@@ -45,6 +51,9 @@ class Result:
         columns: in which order the columns of scores were, "" without scores of all classes.
         kind: what the scores were taken as, None without scores of all classes.
         looks_like: what the scores look like, None where rows differ.
+        num_all: examples with those whose target is a node above the classes.
+        nodes: {label of a rule: its node metrics} over all examples.
+        defined: the values of definitions that were asked for.
     """
 
     where: str
@@ -56,6 +65,9 @@ class Result:
     columns: str = ""
     kind: ScoreKind | None = None
     looks_like: ScoreKind | None = None
+    num_all: int = 0
+    nodes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    defined: Sequence[tuple[str, Definition, float]] = ()
 
 
 def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int, int]:
@@ -137,6 +149,52 @@ def further_metrics(
     scores = torch.from_numpy(np.array(predictions.all_scores, dtype=stored_type(predictions.all_scores.dtype)))
     evidence = Evidence(scores, torch.from_numpy(targets), tree, as_probabilities(scores, kind))
     return compute_metrics(names, evidence)
+
+
+def score_rules(
+    predictions: Predictions, tree: Hierarchy, choices: Sequence[RuleChoice], kind: ScoreKind | None
+) -> dict[str, dict[str, float]]:
+    """Return {label of a rule: its node metrics}, over all examples, also those with a target above the classes.
+
+    Raises:
+        UserError: a rule has to be fitted, or the scores of all classes are not there.
+    """
+    if not choices:
+        return {}
+    for choice in choices:
+        if choice.accuracy is not None:
+            raise UserError(
+                f"nothing here fits {choice.rule.name}: give its parameter, as in "
+                f"{choice.rule.name}:{choice.rule.fitted}=0.8"
+            )
+    if predictions.classes is not None:
+        raise UserError(f"{predictions.where} ranks classes alone: rules need the scores of all classes")
+    logs = _log_probabilities(predictions, kind)
+    num_inner = Nodes(tree).num_inner
+    targets = predictions.true_classes
+    target_nodes = np.where(targets >= 0, num_inner + targets, -1 - targets)
+    values = dict[str, dict[str, float]]()
+    for choice in choices:
+        probabilities = (logs / (choice.temperature or 1.0)).softmax(dim=1)
+        nodes = answer_nodes(choice.rule, probabilities, tree, choice.parameters)
+        values[choice.label] = node_metrics(nodes, target_nodes, tree)
+    return values
+
+
+def score_definitions(
+    predictions: Predictions, tree: Hierarchy, sources: Sequence[str], kind: ScoreKind | None
+) -> list[tuple[str, Definition, float]]:
+    """Return the values under the definitions of these sources; see `definitions.DEFINITIONS`."""
+    if not sources:
+        return []
+    ranked = rank(predictions, tree)[0]
+    probabilities = None if predictions.classes is not None else _log_probabilities(predictions, kind).softmax(dim=1)
+    return list(defined_values(RankedExamples(ranked, predictions.true_classes, tree, probabilities), sources))
+
+
+def _log_probabilities(predictions: Predictions, kind: ScoreKind | None) -> Tensor:
+    scores = torch.from_numpy(np.array(predictions.all_scores, dtype=stored_type(predictions.all_scores.dtype)))
+    return as_probabilities(scores, kind).log() if kind == "probabilities" else scores.double()
 
 
 def write_records(
