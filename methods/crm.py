@@ -2,22 +2,19 @@
 
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from hierbench import Hierarchy, PostHoc
+from hierbench.hierarchy import Nodes
 
 
 class CRM(PostHoc):
     """Re-rank a trained classifier's classes at test time by their expected cost: cost_j = sum_i p_i d_ij.
 
-    The base is the cross-entropy model. Shapes: N examples, K classes, P parents of classes.
+    The base is the cross-entropy model. Shapes: N examples, K classes.
 
-    In a tree the distance of two classes follows from their parents u and v: D_uv, and D_uu for two children of u. So
-    the probabilities are summed per parent, and cost_j = sum_v mass_v D_uv - p_j D_uu for a class below u, because its
-    distance to itself is 0. This takes fewer operations (P < K), and the costs of siblings differ only by their own
-    probabilities, so equal probabilities tie exactly.
+    In a tree the costs are sums over ancestors, see `Nodes.expected_distances`: as many operations as there are nodes,
+    and no matrix [K, K]. Costs of siblings differ only by their own probabilities, so equal probabilities tie exactly.
     """
 
     name = "crm"
@@ -27,28 +24,9 @@ class CRM(PostHoc):
 
     def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:
         super().__init__(hierarchy, params)
-        parent = np.full(hierarchy.num_classes, -1)  # [K], the lowest inner node above each class; -1 is the root
-        # [K], distance of two classes whose parent is that node
-        sibling_distances = np.full(hierarchy.num_classes, hierarchy.height)
-        for level, (nodes, distances) in enumerate(
-            zip(hierarchy.level_targets.T, hierarchy.node_distances, strict=True)
-        ):
-            inner = distances[nodes] > 0
-            parent = np.where(inner, level * hierarchy.num_classes + nodes, parent)
-            sibling_distances = np.where(inner, distances[nodes], sibling_distances)
-        _, some_child, parent = np.unique(parent, return_index=True, return_inverse=True)
-        between = hierarchy.distances[np.ix_(some_child, some_child)].copy()
-        np.fill_diagonal(between, sibling_distances[some_child])
-        self.parent = torch.from_numpy(parent)  # [K]
-        self.is_parent = torch.nn.functional.one_hot(self.parent).double()  # [K, P]
-        self.between = torch.from_numpy(between).double()  # [P, P], D
-        self.sibling_distances = torch.from_numpy(sibling_distances).double()  # [K], D_uu of the class's parent u
+        self.nodes = Nodes(hierarchy)
 
     def rescore(self, probabilities: Tensor) -> Tensor:
         """Return minus the expected distance [N, K] under probabilities [N, K], in their precision, on their device."""
-        self.parent = self.parent.to(probabilities.device)  # kept there for the next chunk; the numbers stay exact
-        self.is_parent = self.is_parent.to(probabilities)
-        self.between = self.between.to(probabilities)
-        self.sibling_distances = self.sibling_distances.to(probabilities)
-        costs = (probabilities @ self.is_parent) @ self.between  # [N, P]
-        return (probabilities * self.sibling_distances).sub_(costs.index_select(1, self.parent))
+        nodes = self.nodes.to(probabilities.device)  # kept there for the next chunk
+        return -nodes.expected_distances(nodes.leaf_sums(probabilities))

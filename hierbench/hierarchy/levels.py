@@ -14,6 +14,8 @@ from torch import Tensor
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.nodes import Nodes
 
+PAIRS_AT_A_TIME = 2**17
+
 
 @lru_cache(maxsize=8)
 def distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
@@ -25,6 +27,22 @@ def distances_on(hierarchy: Hierarchy, device: torch.device) -> Tensor:
 def nodes_on(hierarchy: Hierarchy, device: torch.device) -> Nodes:
     """Return the tree's nodes on a device."""
     return Nodes(hierarchy).to(device)
+
+
+def class_distances(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """Return the hierarchical distances [N, k] int64 of classes [N, k] from targets [N].
+
+    Each is that of the lowest node on both paths, so that no matrix [K, K] is needed.
+    """
+    nodes = nodes_on(hierarchy, classes.device)
+    on_way = torch.cat([torch.zeros_like(nodes.paths[:, :1]), nodes.paths], dim=1)  # [K, 1 + L], the root first
+    at_a_time = PAIRS_AT_A_TIME // max(classes.shape[1], 1) + 1
+    parts = [torch.empty_like(classes[:0])]
+    for start in range(0, len(classes), at_a_time):
+        rows = slice(start, start + at_a_time)
+        shared = (nodes.paths[targets[rows], None] == nodes.paths[classes[rows]]).sum(dim=2)
+        parts.append(nodes.distance[on_way[targets[rows]].gather(1, shared)])
+    return torch.cat(parts)
 
 
 def node_parents(hierarchy: Hierarchy) -> Tensor:

@@ -145,6 +145,15 @@ class Nodes(nn.Module):
         """Return [B, K]: the sum over the nodes of each class's path, the root left out, of values [B, N]."""
         return self.ancestor_sums(values)[..., self.num_inner :].contiguous()
 
+    def expected_distances(self, probabilities: Tensor) -> Tensor:
+        """Return [B, K]: the expected hierarchical distance of each class from the target, for probabilities [B, N].
+
+        It begins with the distance of the root, and each node on the way to the class saves the difference from its
+        parent's for the probability below it. Costs of siblings with equal probabilities are equal.
+        """
+        saved = (self.distance[self.parent] - self.distance).to(probabilities)  # 0 for the root
+        return self.distance[0] - self.path_sums(probabilities * saved)
+
     def child_log_sums(self, logs: Tensor) -> Tensor:
         """Return [B, I]: the log of the sum of exp(logs) over the children of each inner node, for logs [B, N].
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.hierarchy.levels import distances_on, nodes_on
+from hierbench.hierarchy.levels import class_distances, nodes_on
 
 SCORES = ("hp_micro", "hr_micro", "hf_micro", "hp_macro", "hr_macro", "hf_macro")
 
@@ -78,4 +78,4 @@ def bit_counts(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor
 
 def min_distance_counts(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
     """Return the smallest distance from targets [N] among ranked classes [N, k], [N, 1]."""
-    return distances_on(hierarchy, classes.device)[targets[:, None], classes].amin(dim=1, keepdim=True).long()
+    return class_distances(classes, targets, hierarchy).amin(dim=1, keepdim=True)

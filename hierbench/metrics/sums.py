@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hierbench.hierarchy.class_names import in_order_of_tree, named_columns
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.hierarchy.levels import distances_on
+from hierbench.hierarchy.levels import class_distances
 from hierbench.metrics.ranked_classes import as_tensor, check_shapes, raise_for, ranked
 
 DEFAULT_KS = (1, 5, 20)
@@ -57,8 +57,8 @@ def contributions(classes: Tensor | IntArray, targets: Tensor | IntArray, tree: 
     """
     classes = as_tensor(classes, "classes must be integers")
     targets = as_tensor(targets, "targets must be integers")
-    distances = distances_on(tree, classes.device)[targets[:, None], classes[:, : max(ks)]]
-    by_k = distances.cumsum(dim=1, dtype=torch.int64)[:, [k - 1 for k in ks]]
+    distances = class_distances(classes[:, : max(ks)], targets, tree)
+    by_k = distances.cumsum(dim=1)[:, [k - 1 for k in ks]]
     return torch.cat([(classes[:, :1] == targets[:, None]).long(), by_k], dim=1)
 
 

@@ -52,15 +52,8 @@ def least_cost(
 def crm(chunk: NodeProbabilities) -> Tensor:
     """Return the class of the least expected hierarchical distance."""
     first = chunk.tables.nodes.num_inner
-    scores = -class_costs(chunk)
+    scores = -chunk.tables.nodes.expected_distances(chunk.nodes)
     return first + best_column(scores, chunk.classes, chunk.tables.order[first:])
-
-
-def class_costs(chunk: NodeProbabilities) -> Tensor:
-    """Return the expected hierarchical distance of each class from the target, [B, K]."""
-    tree = chunk.tables.nodes
-    saved = tree.distance[tree.parent] - tree.distance  # by an edge, for every target below it
-    return tree.distance[0] - tree.path_sums(chunk.nodes * saved)
 
 
 def _expected_hf(chunk: NodeProbabilities, beta: float, root: bool) -> Tensor:
