@@ -25,7 +25,6 @@ DEFAULT_RULES = (
     "majority",
     "plurality",
     "expected_information",
-    "least_cost:cost=information",
     "least_cost:cost=hf",
     "least_cost:cost=hf:root=true",
     "confidence_threshold",

@@ -114,8 +114,3 @@ def test_the_user_says_what_scores_are():
     )
     for kind in ("logits", "probabilities"):
         assert f"Scores are {kind}" in str(hierbench.score(mixed.clip(0.01), TARGETS, TREE, scores_are=kind, **options))
-
-
-def test_a_target_at_an_inner_node_is_told_what_it_is():
-    with pytest.raises(UserError, match="'owl' in row 0 is the node of level 1, not a class"):
-        hierbench.score(SCORES[:2], ["owl", "barn"], TREE, order="tree", **OPTIONS)
