@@ -16,6 +16,7 @@ Public names:
     run             train the missing runs of a comparison and return its leaderboard
     board           the leaderboard of all runs of a dataset, or a published one
     Board           a leaderboard: rows, frame, plot, compare; a notebook shows it as a table
+    answer_board    what the methods of a board answer under decision rules
     score           metrics with intervals of predictions made elsewhere
     metrics         functions of predictions on a tree: metrics.hf1_score(y_true, y_pred, tree) and others
     Hierarchy       a label tree: classes, levels, distances; from_paths, from_edges, read, load
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from hierbench.hierarchy.label_tree import Hierarchy
     from hierbench.leaderboard.board import Board
     from hierbench.metrics import evaluate
+    from hierbench.python.answering import answer_board
     from hierbench.python.boards import board
     from hierbench.python.running import run
     from hierbench.python.scoring import score
@@ -47,6 +49,7 @@ __all__ = [
     "Hierarchy",
     "Method",
     "PostHoc",
+    "answer_board",
     "board",
     "evaluate",
     "hyperparameter",
@@ -61,6 +64,7 @@ _MODULE_BY_NAME = {
     "Hierarchy": "hierbench.hierarchy.label_tree",
     "Method": "hierbench.api.method",
     "PostHoc": "hierbench.api.method",
+    "answer_board": "hierbench.python.answering",
     "board": "hierbench.python.boards",
     "evaluate": "hierbench.metrics",
     "hyperparameter": "hierbench.api.method",
