@@ -63,7 +63,7 @@ def rules_table(answers: BoardAnswers) -> Table:
         title=f"{first.dataset}, answers",
         columns=["Rule", "Model", "Method", *headings, *(["Area ↑"] if has_areas else []), "Runs"],
         rows=lines,
-        notes=[" ".join([about, RULES_NOTE, *_left_out(answers)])],
+        notes=[" ".join([about, RULES_NOTE, *_left_out(answers), *_above(answers)])],
         bold="best of the competitive rows under this rule",
         arrows=explain_arrows(len(first.tests)).replace("comparisons", "comparisons per rule"),
         merged=2,
@@ -77,6 +77,11 @@ def _left_out(answers: BoardAnswers) -> list[str]:
     if not titles:
         return []
     return [f"Scores of {' and '.join(titles)} are no log-probabilities: no rule takes them uncalibrated."]
+
+
+def _above(answers: BoardAnswers) -> list[str]:
+    number = max(len(each.above) for each in answers.by_run.values())
+    return [f"{number:,} of the images are labelled with a node above the classes."] if number else []
 
 
 def _values(row: Row, board: Board) -> dict[str, Any]:

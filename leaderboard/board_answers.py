@@ -48,14 +48,18 @@ class BoardAnswers:
     def board_of(self, choice: RuleChoice, metrics: Sequence[str] = DEFAULT_METRICS) -> Board:
         """Return the table of one rule: its rows have the metrics of nodes in place of those of classes."""
         columns = tuple(ANSWER_COLUMNS[name] for name in metrics)
-        target_nodes = Nodes(self.hierarchy).num_inner + self.targets
+        first_class = Nodes(self.hierarchy).num_inner
         percent = {name: 100.0 if NODE_METRICS[name].unit == "%" else 1.0 for name in metrics}
         rows = []
         for row in self.board.rows:
             if choice.temperature is not None and not self.has_logits(row):
                 continue
             values = [
-                node_metrics(answers.nodes[choice.label], target_nodes, self.hierarchy)
+                node_metrics(
+                    answers.nodes[choice.label],
+                    np.concatenate([first_class + self.targets, answers.above]),
+                    self.hierarchy,
+                )
                 for answers in self.answers_of(row)
             ]
             cells = {name: summarise([percent[name] * value[name] for value in values]) for name in metrics}

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hierbench.answers.decision_rule import Chunks, Rule, find_rule
+from hierbench.answers.decision_rule import Chunks, Rule, find_rule, known_rules
 from hierbench.answers.node_metrics import example_metrics
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.errors import UserError
@@ -101,6 +101,16 @@ def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES
         else:
             choices.append(RuleChoice(rule, rule.checked(values), None, temperature))
     return list({choice.label: choice for choice in choices}.values())
+
+
+def choices_of(labels: Sequence[str]) -> list[RuleChoice]:
+    """Return the choices of labels, but for those of rules that the project does not ship."""
+    choices = list[RuleChoice]()
+    for label in labels:
+        text, _, accuracy = label.partition("@")
+        if text.partition(":")[0] in known_rules():
+            choices += [choice for choice in parse_choices([text], [float(accuracy or 0.5)]) if choice.label == label]
+    return choices
 
 
 def _parse_value(text: str, part: str) -> tuple[str, Any]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from hierbench.config.sections import Augment, FeatureType, Model
 from hierbench.config.spec import Spec, json_digest
 from hierbench.data.prepared import Prepared, Progress, check_once
-from hierbench.data.writer import SPLITS
 from hierbench.utils.arrays import map_array
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_json_object, refuse_links
@@ -95,7 +94,7 @@ class CacheRequest:
 
     def num_rows(self) -> int:
         """Return the number of vectors of all splits."""
-        return sum(self.views(split) * self.prepared.size(split) for split in SPLITS)
+        return sum(self.views(split) * self.prepared.size(split) for split in self.prepared.splits)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def find_features(request: CacheRequest) -> Features | None:
         features = Features(folder, read_json_object(folder / "meta.json"))
         if features.meta["content"] != request.content():
             raise ValueError("meta.json belongs to other features")
-        for split in SPLITS:
+        for split in request.prepared.splits:
             path = folder / f"{split}-features.npy"
             size = features.meta["files"][split]["bytes"]
             actual_size = path.stat().st_size
@@ -162,13 +161,13 @@ def check_features(features: Features, progress: Progress = lambda share: None) 
     """
     if "files" not in features.meta:
         return
-    paths = {split: features.folder / f"{split}-features.npy" for split in SPLITS}
+    paths = {split: features.folder / f"{split}-features.npy" for split in features.meta["files"]}
 
     def compare() -> None:
         for done, (split, path) in enumerate(paths.items(), 1):
             if file_digest(path) != features.meta["files"][split]["sha256"]:
                 raise _damage_error(features.folder, ValueError(f"{path.name} was changed"))
-            progress(done / len(SPLITS))
+            progress(done / len(paths))
 
     check_once(features.folder, ["meta.json", *(path.name for path in paths.values())], compare)
 

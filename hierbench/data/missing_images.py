@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.data.source import KeptError, Labels, Source
-from hierbench.data.writer import rows_file, write_header
+from hierbench.data.writer import ABOVE, rows_file, write_header
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.text import counted
@@ -90,6 +90,7 @@ def _problem(source: Source, done: dict[str, NDArray[np.bool_]], absent: list[st
         gone = [
             f"{split}/{classes[label]}"
             for split, rows in done.items()
+            if split != ABOVE
             for label in np.setdiff1d(source.labels[split], source.labels[split][rows]).tolist()
         ]
         if gone:

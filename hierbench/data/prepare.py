@@ -23,7 +23,7 @@ from hierbench.data.missing_images import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, arrays_digest, find, remember_check
 from hierbench.data.source import KeptError, Labels, Source, SourceRequest
 from hierbench.data.user import user_dataset
-from hierbench.data.writer import SPLITS, images_file, rows_file, write_images
+from hierbench.data.writer import ABOVE, SPLITS, images_file, rows_file, write_images
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.arrays import map_array
 from hierbench.utils.errors import UserError
@@ -37,7 +37,9 @@ from hierbench.utils.files import (
     write_json,
 )
 
-PREPARED_FILE = re.compile(r"(plan|meta)\.json|(train|val|test)-((rows|images|labels)\.npy|done|ids\.json)|\..*\.tmp")
+PREPARED_FILE = re.compile(
+    r"(plan|meta)\.json|(train|val|test|above)-((rows|images|labels)\.npy|done|ids\.json)|\..*\.tmp"
+)
 DIGEST_SHARE = 0.05  # of the progress: reading everything once more
 NEEDS_SOURCE = ("imagenet1k", "inat19", "tieredimagenet-h")  # never downloaded
 HAS_NO_SOURCE = ("photos", "shapes")  # come with hierbench
@@ -172,7 +174,7 @@ def _prepare(
     _resume_or_clear(source, partial)
     written = not _is_complete(partial)
     if written:
-        total = sum(len(source.labels[split]) * _views(source, split) for split in SPLITS)
+        total = sum(len(rows) * _views(source, split) for split, rows in source.labels.items())
         try:
             if not allow_missing:
                 _check_space(source, partial)
@@ -231,15 +233,15 @@ def _complete(
     partial: Path,
 ) -> None:
     """Write labels and, when all else is on disk, meta.json: a folder that has it is complete."""
-    rows = {split: np.ascontiguousarray(labels[split], dtype=np.int64) for split in SPLITS}
-    for split in SPLITS:
+    rows = {split: np.ascontiguousarray(labels[split], dtype=np.int64) for split in labels}
+    for split in labels:
         write_atomically(partial / f"{split}-labels.npy", functools.partial(np.save, arr=rows[split]))
     ids = source.ids or source.names
     for split, listed in ids.items():  # without the rows that are left out
         write_json(partial / f"{split}-ids.json", list(compress(listed, done[split])))
     paths = [list(path) for path in source.paths.values()]
     vectors = None if source.vectors is None else asdict(source.vectors)
-    splits = {split: len(labels[split]) for split in SPLITS}
+    splits = {split: len(labels[split]) for split in labels}
     odd: list[str] = []
     if recipe.source is None:
         sizes = user_dataset.dataset_sizes(source.paths, labels, source.image_size).model_dump()
@@ -253,7 +255,7 @@ def _complete(
     if recipe.source is not None and vectors is None:
         images = {split: map_array(images_file(partial, split)) for split in SPLITS}
         names = {split: list(compress(ids[split], done[split])) for split in SPLITS}
-        late_remarks += describe_duplicates(images, rows, names)
+        late_remarks += describe_duplicates(images, {split: rows[split] for split in SPLITS}, names)
     meta = {
         "schema": 1,
         "dataset": recipe.data.dataset,
@@ -270,6 +272,7 @@ def _complete(
         "digest": arrays_digest(
             paths,
             lambda split: (map_array(images_file(partial, split)), rows[split]),
+            splits,
             vectors=vectors,
         ),
     }
@@ -286,7 +289,7 @@ def _move_into_place(partial: Path, target: Path) -> None:
     unit = "features" if "vectors" in read_json(partial / "meta.json") else "images"
     (target / "meta.json").unlink(missing_ok=True)
     sync_folder(target)
-    for split in SPLITS:
+    for split in (*SPLITS, ABOVE):
         rows = rows_file(partial, split)
         images = partial / f"{split}-images.npy"
         if images.exists():  # a copy without the rows that are left out

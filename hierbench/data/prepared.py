@@ -22,7 +22,7 @@ from hierbench.config.recipe import image_dataset, recipe_names
 from hierbench.config.sections import Data
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.source import Labels
-from hierbench.data.writer import SPLITS
+from hierbench.data.writer import ABOVE, SPLITS
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.utils.arrays import load_array, map_array, release
 from hierbench.utils.errors import UserError
@@ -64,6 +64,11 @@ class Prepared:
         """Return the dataset's tree over its classes in target order."""
         return _hierarchy(json.dumps(self.meta["paths"]), distance)
 
+    @property
+    def splits(self) -> list[str]:
+        """Its splits: train, val, test, and "above" if some labels are nodes above the classes."""
+        return list(self.meta["splits"])
+
     def size(self, split: str) -> int:
         """Return the number of examples of a split."""
         return int(self.meta["splits"][split])
@@ -76,7 +81,7 @@ class Prepared:
     @property
     def files(self) -> list[str]:
         """The names of its files."""
-        return ["meta.json", *(f"{split}-{part}.npy" for split in SPLITS for part in (self._inputs, "labels"))]
+        return ["meta.json", *(f"{split}-{part}.npy" for split in self.splits for part in (self._inputs, "labels"))]
 
     @property
     def _inputs(self) -> str:
@@ -123,10 +128,12 @@ def find(name: str, data_dir: Path) -> Prepared | None:
             return None
         meta = parse_json_object(read_text(folder / "meta.json", follow=True))
         prepared = Prepared(folder, meta)
-        num_classes = prepared.hierarchy("height").num_classes
+        tree = prepared.hierarchy("height")
+        num_classes = tree.num_classes
+        num_nodes = sum(tree.level_sizes)
         if not all(isinstance(text, str) for text in (meta["digest"], meta["remark"], meta.get("notice", ""))):
             raise ValueError("its digest, remark or notice is not text")
-        for split in SPLITS:
+        for split in (*SPLITS, ABOVE) if ABOVE in meta["splits"] else SPLITS:
             images, labels = prepared.arrays(split)
             num = meta["splits"][split]
             vectors = prepared.vectors
@@ -138,8 +145,9 @@ def find(name: str, data_dir: Path) -> Prepared | None:
                 dtype = vectors["dtype"]
             if images.shape != expected or images.dtype != np.dtype(dtype) or labels.shape != (num,):
                 raise ValueError(f"{split} holds {images.shape} {images.dtype}, not {expected} {dtype}")
-            if labels.dtype != np.int64 or not 0 <= labels.min() <= labels.max() < num_classes:
-                raise ValueError(f"the labels of {split} are not those of {num_classes} classes")
+            num_labels = num_classes if split != ABOVE else num_nodes
+            if labels.dtype != np.int64 or not 0 <= labels.min() <= labels.max() < num_labels:
+                raise ValueError(f"the labels of {split} are not those of {num_labels} classes")
     except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{folder} is damaged ({error}); remove it and prepare {name} again") from None
     except OSError as error:  # no permission, no memory: preparing again would not help
@@ -213,7 +221,10 @@ def check_once(folder: Path, names: Iterable[str], compare: Callable[[], None]) 
 
 
 def _compare(prepared: Prepared, progress: Progress = lambda share: None) -> None:
-    if arrays_digest(prepared.meta["paths"], prepared.arrays, progress, prepared.vectors) != prepared.digest:
+    digest = arrays_digest(
+        prepared.meta["paths"], prepared.arrays, prepared.splits, progress=progress, vectors=prepared.vectors
+    )
+    if digest != prepared.digest:
         raise UserError(
             f"{prepared.folder} does not match its digest: it was changed after it was prepared; "
             f"remove it and prepare {prepared.folder.name} again"
@@ -234,6 +245,7 @@ def _state(folder: Path, names: Iterable[str]) -> dict[str, Any]:
 def arrays_digest(
     paths: list[list[str]],
     arrays: Callable[[str], tuple[NDArray[Any], Labels]],
+    split_names: Iterable[str] = SPLITS,
     progress: Progress = lambda share: None,
     vectors: dict[str, Any] | None = None,
 ) -> str:
@@ -244,7 +256,7 @@ def arrays_digest(
     digest = sha256(repr([list(path) for path in paths]).encode())
     if vectors is not None:
         digest.update(json.dumps(vectors, sort_keys=True).encode())
-    splits = [arrays(split) for split in SPLITS]
+    splits = [arrays(split) for split in split_names]
     total = sum(len(labels) * (1 if vectors is None else len(images)) for images, labels in splits)
     done = 0
     for images, labels in splits:

@@ -24,6 +24,7 @@ from hierbench.utils.files import sync_folder, write_bytes
 from hierbench.utils.processes import num_cores
 
 SPLITS = ("train", "val", "test")
+ABOVE = "above"  # a further split: examples whose label is a node above the classes, as `Nodes` numbers it
 PIECES_AT_ONCE = 16  # pieces that a thread takes and writes at a time; one by one, preparing takes an eighth longer
 WINDOW = 32  # pieces per core that are read ahead: bounds the memory, and keeps a group waiting for each thread
 FLUSH_EVERY = 16 << 20  # bytes of rows before the next flush: a kill costs the later ones
@@ -174,7 +175,7 @@ def write_images(
     """
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
-        for split in SPLITS:
+        for split in source.labels:
             shape = source.shape(split)
             vectors = source.vectors
             if vectors is None:

@@ -63,7 +63,7 @@ def target_indices(values: Any, tree: Hierarchy, name: str, order: NumberOrder |
         return class_indices(array, tree, name, order)
     texts = [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in array.ravel()]
     classes = set(tree.classes)
-    numbers = {node: found for node, found in _inner_numbers(tree).items() if node not in classes}
+    numbers = {node: found for node, found in inner_numbers(tree).items() if node not in classes}
     rows = [row for row, text in enumerate(texts) if text in numbers]
     if not rows:
         return class_indices(array, tree, name, order)
@@ -76,7 +76,7 @@ def target_indices(values: Any, tree: Hierarchy, name: str, order: NumberOrder |
     return targets
 
 
-def _inner_numbers(tree: Hierarchy) -> dict[str, list[int]]:
+def inner_numbers(tree: Hierarchy) -> dict[str, list[int]]:
     """Return {name: numbers of the inner nodes of this name}, as `Nodes` numbers them."""
     numbers = dict[str, list[int]]()
     count = 1  # the root is 0

@@ -200,7 +200,10 @@ class _SubtreeSums(torch.autograd.Function):
         ctx.nodes = nodes
         rows = nodes._rows(values)
         for parents, children, parent in reversed(nodes._edges(rows)):
-            parents.index_add_(0, parent, children)
+            if rows.is_cuda:  # index_add_ would add in an order that differs from call to call; this one sorts
+                parents.index_put_((parent,), children, accumulate=True)
+            else:
+                parents.index_add_(0, parent, children)
         return nodes._values(rows, values)
 
     @staticmethod

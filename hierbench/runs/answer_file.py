@@ -4,11 +4,11 @@ A file `answers.npz` holds the node of each test example under each rule, the co
 the digest of the predictions that they come from, the temperature, the parameters of the rules, and what follows from
 all scores alone.
 
-Shapes: N test examples, R rules, C pairs of classes.
+Shapes: N test examples, A further ones whose target is a node above the classes, R rules, C pairs of classes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,14 +102,16 @@ class RunAnswers:
     """The answers of one run.
 
     Attributes:
-        nodes: {label of a rule: [N] int64 nodes}.
+        nodes: {label of a rule: [N + A] int64 nodes}.
         confusions: [C, 3] int64, target, best-ranked class and their number on validation.
         record: what follows from all scores.
+        above: [A] the targets of the examples that are labelled with a node above the classes.
     """
 
     nodes: Mapping[str, IntArray]
     confusions: IntArray
     record: AnswerRecord
+    above: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 def write_answers(folder: Path, answers: RunAnswers) -> Path:
@@ -120,6 +122,7 @@ def write_answers(folder: Path, answers: RunAnswers) -> Path:
         **_packed(table),
         "confusions": _smallest(answers.confusions),
         "content": np.frombuffer(text.encode(), dtype=np.uint8),
+        **({"above": _smallest(answers.above)} if len(answers.above) else {}),
     }
     write_atomically(folder / ANSWERS_FILE, lambda file: np.savez_compressed(file, **arrays))
     return folder / ANSWERS_FILE
@@ -158,9 +161,10 @@ def read_answers(folder: Path) -> RunAnswers:
     """Read the answers in a run's folder; an OSError or ValueError if they are missing or damaged."""
     file = refuse_links(folder.parent, folder.name) / ANSWERS_FILE
     arrays = read_arrays(file, follow=False, largest=MAX_BYTES)
-    if {name: values.ndim for name, values in arrays.items()} != DIMENSIONS:
+    above = arrays.pop("above", np.zeros(0, dtype=np.uint8))
+    if {name: values.ndim for name, values in arrays.items()} != DIMENSIONS or above.ndim != 1:
         raise ValueError("it has other arrays than answers")
-    if any(values.dtype.kind != "u" for values in arrays.values()) or arrays["confusions"].shape[1] != 3:
+    if any(values.dtype.kind != "u" for values in (above, *arrays.values())) or arrays["confusions"].shape[1] != 3:
         raise ValueError("its arrays are not those of answers")
     record = AnswerRecord.model_validate_json(arrays["content"].tobytes())
     try:
@@ -170,7 +174,7 @@ def read_answers(folder: Path) -> RunAnswers:
     if table.shape[1] != len(record.labels):
         raise ValueError("its nodes do not fit its rules")
     nodes = {label: table[:, place] for place, label in enumerate(record.labels)}
-    return RunAnswers(nodes, arrays["confusions"].astype(np.int64), record)
+    return RunAnswers(nodes, arrays["confusions"].astype(np.int64), record, above.astype(np.int64))
 
 
 def kept_answers(run: Record) -> RunAnswers | None:

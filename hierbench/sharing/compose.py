@@ -111,11 +111,10 @@ def write_answers(board: Board, dataset: str, folder: Path, data_dir: Path, *, d
     answers = published_answers(board, data_dir)
     if answers is None:
         return []
-    if draw:
-        pictures.draw_answers(board, dataset, folder, data_dir)
+    notes = pictures.draw_answers(board, dataset, folder, data_dir) if draw else []
     write_text(folder / f"{board.dataset}{ANSWERS}.json", render(rules_table(answers), "json"))
     write_text(folder / f"{board.dataset}{ANSWERS}.md", answers_page(answers, folder))
-    return [f"answers: {note}" for note in answers.notes]
+    return [*notes, *(f"answers: {note}" for note in answers.notes)]
 
 
 def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:

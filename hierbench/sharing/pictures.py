@@ -39,10 +39,15 @@ def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir
     return notes
 
 
-def draw_answers(board: Board, dataset: str, folder: Path, data_dir: Path) -> None:
-    """Write the pictures of a publication's answers, which are kept with its runs."""
+def draw_answers(board: Board, dataset: str, folder: Path, data_dir: Path) -> list[str]:
+    """Write the pictures of answers that are kept with a publication's runs; return a line for each that is not."""
+    notes = []
     for kind in ANSWER_PICTURES:
-        draw_one(kind, board, dataset, data_dir, folder / f"{board.dataset}-{kind}.svg")
+        try:
+            draw_one(kind, board, dataset, data_dir, folder / f"{board.dataset}-{kind}.svg")
+        except UserError as error:
+            notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
+    return notes
 
 
 def draw_one(kind: str, board: Board, dataset: str, data_dir: Path, path: Path) -> None:

@@ -19,6 +19,7 @@ from hierbench.answers.temperature import calibrate, fit_temperature
 from hierbench.api.method import Method
 from hierbench.api.registry import find_method
 from hierbench.data.prepared import find_for_spec
+from hierbench.data.writer import ABOVE
 from hierbench.execution.resources import choose_device
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.readers import shipped_names, shipped_paths
@@ -59,12 +60,17 @@ SEED = 0  # of the two halves of the validation split
 
 @dataclass(frozen=True, eq=False)
 class RunScores:
-    """Scores whose softmax are probabilities, in float64, [N, K] and [N_val, K], and targets [N] and [N_val]."""
+    """Scores whose softmax are probabilities, in float64, [N, K], [N_val, K] and [A, K], and targets of each.
+
+    The A examples are labelled with nodes above the classes.
+    """
 
     test: Tensor
     targets: Tensor
     validation: Tensor
     validation_targets: Tensor
+    above: Tensor
+    above_targets: Tensor
 
 
 def answer_board(board: Board, choices: Sequence[RuleChoice], data_dir: Path) -> BoardAnswers:
@@ -101,9 +107,14 @@ def compute_answers(run: Record, tree: Hierarchy, choices: Sequence[RuleChoice],
         raise UserError("its scores or its data are not here")
     job = Job(run.job, find_method(run.job.method.name))
     device = torch.device(choose_device("auto"))
-    validation, validation_targets = validation_scores(job, prepared, run, tree, device)
-    scores, targets = map(torch.from_numpy, run.predictions())
-    all_scores = RunScores(scores.double(), targets.long(), validation.cpu().double(), validation_targets.cpu().long())
+    validation = validation_scores(job, prepared, run, tree, device)
+    above = tuple(part[:0] for part in validation)
+    if ABOVE in prepared.splits:
+        above = validation_scores(job, prepared, run, tree, device, ABOVE)
+    test = map(torch.from_numpy, run.predictions())
+    pairs = (test, validation, above)
+    parts = [part for scores, targets in pairs for part in (scores.cpu().double(), targets.cpu().long())]
+    all_scores = RunScores(*parts)
     answers = answers_of(all_scores, tree, choices)
     record = answers.record
     earlier = kept_answers(run)
@@ -156,11 +167,12 @@ def answers_of(scores: RunScores, hierarchy: Hierarchy, choices: Sequence[RuleCh
         used = calibration.temperature if temperature is None else temperature
         validation = list(checked_chunks((scores.validation / used).softmax(1), hierarchy))
         test = list(checked_chunks((scores.test / used).softmax(1), hierarchy))
+        above = list(checked_chunks((scores.above / used).softmax(1), hierarchy))
         for choice in choices:
             if choice.temperature != temperature:
                 continue
             fitted = fit_choice(choice, validation, first_class + scores.validation_targets, hierarchy)
-            nodes[choice.label] = torch.cat([choice.rule(chunk, **fitted) for _, chunk in test]).numpy()
+            nodes[choice.label] = torch.cat([choice.rule(chunk, **fitted) for _, chunk in [*test, *above]]).numpy()
             parameters[choice.label] = fitted
             if choice.accuracy is not None and choice.curve not in curves:
                 points = rule_curve(choice, test, first_class + scores.targets, hierarchy)
@@ -179,7 +191,7 @@ def answers_of(scores: RunScores, hierarchy: Hierarchy, choices: Sequence[RuleCh
     pairs = torch.stack([scores.validation_targets, predicted], dim=1)
     distinct, counts = pairs.unique(dim=0, return_counts=True)
     confusions = torch.cat([distinct, counts[:, None]], dim=1).numpy()
-    return RunAnswers({label: nodes[label] for label in labels}, confusions, record)
+    return RunAnswers({label: nodes[label] for label in labels}, confusions, record, scores.above_targets.numpy())
 
 
 def level_records(scores: RunScores, rows: Tensor, temperature: float, hierarchy: Hierarchy) -> list[LevelCalibration]:

@@ -31,7 +31,7 @@ from hierbench.data.feature_cache import (
 from hierbench.data.loader import resize_to
 from hierbench.data.prepare import locked_folder
 from hierbench.data.prepared import Prepared
-from hierbench.data.writer import SPLITS, RowFile, rows_file
+from hierbench.data.writer import RowFile, rows_file
 from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.models.weights import loaded_backbone
@@ -116,7 +116,7 @@ class Extractor:
         self.backbone = backbone.to(device)
         self.device = device
         self.drawing = threading.Lock()  # random numbers come from the global generator
-        self.images = {split: request.prepared.arrays(split)[0] for split in SPLITS}
+        self.images = {split: request.prepared.arrays(split)[0] for split in request.prepared.splits}
         self.crop = make_crop(request.augment)
         self.mean, self.std = (
             torch.tensor(values, device=device) for values in (request.augment.mean, request.augment.std)
@@ -151,7 +151,7 @@ def pool(feature_map: Tensor, kind: str) -> Tensor:
 
 def plan_blocks(request: CacheRequest) -> Iterator[Block]:
     """Yield all blocks; those of evaluation first, as a broken image or backbone shows there as well."""
-    for split in reversed(SPLITS):
+    for split in reversed(request.prepared.splits):
         num = request.prepared.size(split)
         for view in range(request.views(split)):
             for first in range(0, num, IMAGES_PER_BLOCK):
@@ -173,7 +173,7 @@ def _extract(request: CacheRequest, weights: Path | None, device: str, partial: 
     extractor = Extractor(request, frozen_backbone(request.model, weights), torch.device(device))
     with ExitStack() as stack:
         files: dict[str, RowFile] = {}
-        for split in SPLITS:
+        for split in prepared.splits:
             views = request.views(split)
             files[split] = RowFile(partial, split, views * prepared.size(split), (channels,), np.float32, views)
             stack.callback(files[split].file.close)
@@ -266,10 +266,10 @@ def _complete(request: CacheRequest, channels: int, seconds: float, environment:
     """Give the files their names and write meta.json last; seconds and environment are those of the last attempt."""
     meta: dict[str, Any] = {"schema": 1, "content": request.content(), "dataset": request.prepared.folder.name}
     meta |= {"channels": channels, "seconds": seconds, "environment": environment, "files": {}}
-    for split in SPLITS:
+    for split in request.prepared.splits:
         path = partial / f"{split}-features.npy"
         rows_file(partial, split).replace(path)
         meta["files"][split] = {"bytes": path.stat().st_size, "sha256": file_digest(path)}
-    for split in SPLITS:
+    for split in request.prepared.splits:
         (partial / f"{split}-done").unlink(missing_ok=True)
     write_json(partial / "meta.json", meta)

@@ -98,9 +98,11 @@ def _fit(posthoc: PostHoc, job: Job, prepared: Prepared, bases: Sequence[Record]
 
 
 def validation_scores(
-    job: Job, prepared: Prepared, run: Record, hierarchy: Hierarchy, device: torch.device
+    job: Job, prepared: Prepared, run: Record, hierarchy: Hierarchy, device: torch.device, split: str = "val"
 ) -> tuple[Tensor, Tensor]:
     """Return the scores [N_val, K] of a finished run on the validation split, and targets [N_val]: one forward pass.
+
+    Of the split "above" the targets are numbers of nodes.
 
     The model is that of the run's chosen epoch, and on a CPU computes with as many threads as the run did.
 
@@ -123,6 +125,6 @@ def validation_scores(
         model = new_classifier(job, hierarchy).to(memory_format=torch.channels_last)
         model.load_state_dict(content["best"])
         model.to(fabric.device)
-        return predict(fabric, model, open_split(prepared, "val", job.spec, fabric.device))[:2]
+        return predict(fabric, model, open_split(prepared, split, job.spec, fabric.device))[:2]
     finally:
         torch.set_num_threads(threads)

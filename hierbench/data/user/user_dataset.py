@@ -35,8 +35,8 @@ from hierbench.data.user.listing import (
 )
 from hierbench.data.user.photographs import GoneError, Listing, Photograph
 from hierbench.data.user.vectors import class_names, has_class_names, read_vectors, vectors_source
-from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.class_names import NumberOrder
+from hierbench.data.writer import ABOVE, SPLITS
+from hierbench.hierarchy.class_names import NumberOrder, inner_numbers
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.node_paths import in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import TreeReading, describe_tree, read_tree, shipped_names
@@ -64,9 +64,13 @@ def open_source(recipe: Recipe) -> Source:
     reading = read_users_tree(section.tree, section.tree_options)
     listing = list_images(section)
     paths = reading.paths
-    check_classes(listing.labels, paths, section.tree)
-    divided, remarks = divide(listing.photographs, list(paths), section.splits)
-    index = {label: i for i, label in enumerate(paths)}
+    above, node_of = _above_classes(listing, paths)
+    photographs = [image for image in listing.photographs if image.label not in node_of]
+    is_complete = paths.keys() <= set(listing.labels)  # else a folder may have the name of a node by mistake
+    check_classes(set(listing.labels) - (node_of.keys() if is_complete else set()), paths, section.tree)
+    divided, remarks = divide(photographs, list(paths), section.splits)
+    index = {label: i for i, label in enumerate(paths)} | node_of
+    divided |= {ABOVE: above} if above else {}
     labels = {
         split: np.array([index[image.label] for image in images], dtype=np.int64) for split, images in divided.items()
     }
@@ -83,9 +87,14 @@ def open_source(recipe: Recipe) -> Source:
                     yield Piece(split, row, partial(decode_file, path, size, crop, LARGEST_IMAGE, upright))
 
     counts = {label: 0 for label in paths}
-    for image in listing.photographs:
+    for image in photographs:
         counts[image.label] += 1
     lines = [*listing.remarks, *reading.about, imbalance(counts)]
+    if above:
+        lines.append(
+            f"{counted(len(above), 'image', ('is', 'are'))} labelled with a node above the classes: not trained on, "
+            "and counted in metrics of nodes alone, by hierbench answers"
+        )
     lines += [line for line in [_difference(recipe, paths, labels)] if line]
     state = source_state(recipe, listing)
     return Source(
@@ -101,6 +110,20 @@ def open_source(recipe: Recipe) -> Source:
         late_remarks=upright.remarks if upright else list,
         skip_broken=section.skip_broken,
     )
+
+
+def _above_classes(listing: Listing, paths: Paths) -> tuple[list[Photograph], dict[str, int]]:
+    """Return the images whose label is a node above the classes, by name, and {label: number of the node}.
+
+    Raises:
+        UserError: such a label stands for several nodes.
+    """
+    numbers = inner_numbers(Hierarchy.from_paths(paths))
+    above = [image for image in listing.photographs if image.label in numbers and image.label not in paths]
+    for image in above:
+        if len(numbers[image.label]) > 1:
+            raise UserError(f"{image.name}: its label {image.label!r} stands for several nodes of the tree")
+    return sorted(above, key=lambda image: image.name), {image.label: numbers[image.label][0] for image in above}
 
 
 class Upright:

@@ -1,9 +1,11 @@
 """Information given against correct answers where a rule may stop at an inner node: from the kept `answers` of runs."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.artist import Artist
 
-from hierbench.answers.choices import DEFAULT_RULES, parse_choices
+from hierbench.answers.choices import DEFAULT_RULES, RuleChoice, parse_choices
 from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, open_figure_board, over_runs, remarks_on
 from hierbench.leaderboard.board_answers import BoardAnswers, board_answers, trained_runs
@@ -27,7 +29,7 @@ STEPS = 200  # of a line
 
 def draw(request: FigureRequest) -> style.Drawing:
     """Draw a panel per type of model: a line per method, and points for the rules of its best one."""
-    answers = read_board_answers(request)
+    answers = read_board_answers(request, parse_choices(DEFAULT_RULES))
     rows = answers.board.rows
     types = list(dict.fromkeys(row.type for row in rows))
     looks = style.assign_looks(rows)
@@ -63,11 +65,11 @@ def draw(request: FigureRequest) -> style.Drawing:
     return style.Drawing(figure, [*remarks_on(answers.board), *answers.notes])
 
 
-def read_board_answers(request: FigureRequest) -> BoardAnswers:
-    """Return the answers that `hierbench answers` has kept beside the runs of a figure."""
+def read_board_answers(request: FigureRequest, choices: Sequence[RuleChoice]) -> BoardAnswers:
+    """Return the answers of these rules that `hierbench answers` has kept beside the runs of a figure."""
     board = open_figure_board(request)
     tree = Trees(request.data_dir).of(trained_runs(board)[0].data)
-    return board_answers(board, parse_choices(DEFAULT_RULES), tree)
+    return board_answers(board, choices, tree)
 
 
 def _information_at(curve: Floats, correct: Floats) -> Floats:

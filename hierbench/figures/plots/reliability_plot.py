@@ -12,7 +12,7 @@ LEAST_NUMBER = 50  # images of all seeds in a bin that is shown
 
 def draw(request: FigureRequest) -> style.Drawing:
     """Draw a row of panels per type of model and a panel per level, coarsest first, in it a line per method."""
-    answers = read_board_answers(request)
+    answers = read_board_answers(request, [])
     rows = answers.board.rows
     types = list(dict.fromkeys(row.type for row in rows))
     levels = answers.hierarchy.num_levels

@@ -38,6 +38,7 @@ from hierbench.sharing.site.file_names import block, clean, short_name
 from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
 from hierbench.sharing.table_page import table_commands
 from hierbench.sharing.verification.published_answers import published_answers
+from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
@@ -177,8 +178,11 @@ class TablePage:
             return False
         pictures = {}
         for kind, words in ANSWER_PICTURES.items():
-            draw_one(kind, answers.board, self.table.dataset, self.table.folder, self._file(f"{kind}.svg"))
-            pictures[f"{kind}.svg"] = words
+            with suppress(UserError):  # of answers of a few rules
+                target = self.writer.root / self.folder / f"{kind}.svg"
+                draw_one(kind, answers.board, self.table.dataset, self.table.folder, target)
+                self._file(target.name)
+                pictures[f"{kind}.svg"] = words
         tables = [table_markup(table) for table in answers_tables(answers)]
         name = f"{self.folder}/answers.html"
         self.writer.page(name, "answers", table=self.table, pictures=pictures, tables=tables, notes=answers.notes)

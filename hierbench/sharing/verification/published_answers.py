@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hierbench.answers.choices import DEFAULT_RULES, parse_choices
-from hierbench.answers.decision_rule import answer_nodes, find_rule, known_rules
+from hierbench.answers.choices import choices_of
+from hierbench.answers.decision_rule import answer_nodes, known_rules
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.nodes import Nodes
@@ -38,13 +38,16 @@ class _GivenAnswers(Received):
 
 
 def published_answers(board: Board, data_dir: Path) -> BoardAnswers | None:
-    """Return the answers that are kept with the runs of a publication; None if no row has them, or no tree is here."""
+    """Return the answers of all rules that the runs of a publication keep; None without any, or without their tree."""
+    kept = [answers for run in board.records if (answers := kept_answers(run)) is not None]
     run = next((board.records[row.runs[0]] for row in board.rows if row.runs and not row.scored), None)
     tree = None if run is None else _find_tree(run.data, board.records, data_dir)
-    if tree is None:
+    if tree is None or not kept:
         return None
+    common = set[str].intersection(*(set(answers.nodes) for answers in kept))
     try:
-        return board_answers(board, parse_choices(DEFAULT_RULES), tree)
+        choices = choices_of([label for label in kept[0].nodes if label in common])
+        return board_answers(board, choices, tree) if choices else None
     except UserError:
         return None
 
@@ -89,11 +92,14 @@ def _problem(run: Record, tree: Hierarchy | None) -> str:
         return ""
     num_inner = Nodes(tree).num_inner
     predicted = num_inner + best_classes(run)
+    num = len(predicted)
+    if answers.above.max(initial=0) >= num_inner:
+        return "targets of its answers are no nodes above the classes"
     for label, nodes in answers.nodes.items():
-        if nodes.shape != predicted.shape or nodes.max(initial=0) >= num_inner + tree.num_classes:
+        if nodes.shape != (num + len(answers.above),) or nodes.max(initial=0) >= num_inner + tree.num_classes:
             return f"the answers of {label} are no nodes of its test images"
     leaves = answers.nodes.get("argmax_leaf")
-    if leaves is not None and not np.array_equal(leaves, predicted):
+    if leaves is not None and not np.array_equal(leaves[:num], predicted):
         return "the answers of argmax_leaf are not the best classes of its predictions"
     return _recompute(run, answers, tree) if run.has_predictions else ""
 
@@ -107,22 +113,24 @@ def _recompute(run: Record, answers: RunAnswers, tree: Hierarchy) -> str:
         if name not in known_rules():  # a file, which is not run
             continue
         try:
-            temperature = parse_choices([label.partition("@")[0]])[0].temperature or record.calibration.temperature
-            probabilities = (scores / temperature).softmax(dim=1)
-            rule = find_rule(name)
-            parameters = rule.checked(record.parameters.get(label, {}))
-            again = answer_nodes(rule, probabilities, tree, parameters).numpy()
+            (choice,) = choices_of([label])
+            probabilities = (scores / (choice.temperature or record.calibration.temperature)).softmax(dim=1)
+            parameters = choice.rule.checked(record.parameters.get(label, {}))
+            again = answer_nodes(choice.rule, probabilities, tree, parameters).numpy()
         except (ValueError, TypeError) as error:
             return f"{label} cannot be answered again: {one_line(str(error), 100)}"
-        if (again != nodes).mean() > NEAR:
-            return f"{label} answers other nodes for {(again != nodes).sum():,} of its test images"
+        num_other = int((again != nodes[: len(again)]).sum())
+        if num_other > NEAR * len(again):
+            return f"{label} answers other nodes for {num_other:,} of its test images"
     return ""
 
 
 def _compare_table(table: Path, answers: BoardAnswers | None, finding: ConsistencyCheck) -> None:
     """Reject a table with another number than the answers give; note a page that differs."""
-    if answers is None:
-        return finding.reject("no row has answers with all runs, or its tree is not here")
+    if answers is None or not os.path.lexists(table):
+        if answers is not None or os.path.lexists(table):
+            finding.reject("there is a table of answers, or answers of all runs of a row, and not both")
+        return None
     rows = _GivenAnswers.read(table).rows
     made = parse_json_object(render(rules_table(answers), "json"))["rows"]
     if len(rows) != len(made):
