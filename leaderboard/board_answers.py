@@ -104,11 +104,11 @@ def board_answers(
         UserError: no row has answers.
     """
     labels = {choice.label for choice in choices}
-    by_run = {
-        run.id: kept
-        for run in trained_runs(board)
-        if (kept := kept_answers(run)) is not None and labels <= kept.nodes.keys()
-    }
+    by_run = dict[str, RunAnswers]()
+    for run in trained_runs(board):
+        kept = kept_answers(run)
+        if kept is not None and labels <= kept.nodes.keys():
+            by_run[run.id] = kept
     rows = list[Row]()
     notes = list[str]()
     for row in board.rows:

@@ -4,6 +4,7 @@ Shapes: N examples, K classes.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -101,6 +102,11 @@ def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES
         else:
             choices.append(RuleChoice(rule, rule.checked(values), None, temperature))
     return list({choice.label: choice for choice in choices}.values())
+
+
+def split_rules(text: str) -> list[str]:
+    """Return the rules of a text with commas between them; those in brackets are of lists."""
+    return re.split(r",(?![^\[]*\])", text)
 
 
 def choices_of(labels: Sequence[str]) -> list[RuleChoice]:

@@ -27,10 +27,10 @@ def answers(
 
     From the scores of finished runs; nothing is trained. Temperature and parameters are fitted on validation.
     """
-    from hierbench.answers.choices import DEFAULT_RULES, parse_choices
+    from hierbench.answers.choices import DEFAULT_RULES, parse_choices, split_rules
     from hierbench.leaderboard.answers_table import answer_table, tree_table
     from hierbench.leaderboard.open_board import open_board
-    from hierbench.studies.answering import answer_board, read_trees
+    from hierbench.studies.computed_answers import answer_board, read_trees
 
     try:
         accuracies = [float(share) for share in at.split(",")]
@@ -38,7 +38,7 @@ def answers(
         raise UserError(f"--at {at}: give shares separated by commas, as in 0.9,0.95") from None
     if trees is not None and not tree_test:
         raise UserError("--trees is for --tree-test")
-    choices = parse_choices(DEFAULT_RULES if rules is None else rules.split(","), accuracies)
+    choices = parse_choices(DEFAULT_RULES if rules is None else split_rules(rules), accuracies)
     board = open_board(dataset, selection, with_unranked=False)
     table_answers = answer_board(board, choices, selection.data_dir)
     if tree_test:

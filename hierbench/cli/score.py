@@ -53,7 +53,7 @@ def score(
 
     The metrics have intervals, and are a row of the dataset's leaderboard.
     """
-    from hierbench.answers.choices import parse_choices
+    from hierbench.answers.choices import parse_choices, split_rules
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.scoring.definitions import checked_sources
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
@@ -62,7 +62,7 @@ def score(
     columns = requested_columns(metrics)
     if rules is not None and as_ is not None:
         raise UserError("give either --rules or --as: each is a table of its own")
-    choices = parse_choices(rules.split(",")) if rules else []
+    choices = parse_choices(split_rules(rules)) if rules else []
     definitions = checked_sources(as_.split(",")) if as_ else []
     request = ScoreRequest(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
     request = replace(request, options=options, order=order, scores=scores, rules=choices, definitions=definitions)

@@ -14,7 +14,7 @@ from hierbench.leaderboard.board_answers import BoardAnswers
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.table import Table
 from hierbench.python.boards import check_known
-from hierbench.studies.answering import answer_board as compute_board
+from hierbench.studies.computed_answers import answer_board as compute_board
 
 if TYPE_CHECKING:
     import pandas as pd

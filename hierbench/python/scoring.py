@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hierbench.answers.choices import parse_choices
+from hierbench.answers.choices import parse_choices, split_rules
 from hierbench.hierarchy.class_names import ClassOrder, named_columns
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.metrics.calibration import ScoreKind
@@ -102,14 +102,10 @@ def score(
         dashes="",
         order=order,
         scores=scores_are,
-        rules=parse_choices(_names(rules)),
-        definitions=checked_sources(_names(definitions)),
+        rules=parse_choices(split_rules(rules) if isinstance(rules, str) else rules),
+        definitions=checked_sources(definitions.split(",") if isinstance(definitions, str) else definitions),
     )
     return score_files(request)
-
-
-def _names(names: str | Sequence[str]) -> list[str]:
-    return names.split(",") if isinstance(names, str) else list(names)
 
 
 def _is_one(item: Any) -> bool:

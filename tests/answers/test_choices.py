@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench.answers import known_rules
-from hierbench.answers.choices import DEFAULT_RULES, area_under, fit_choice, parse_choices, rule_curve, shares
+from hierbench.answers.choices import (
+    DEFAULT_RULES,
+    area_under,
+    choices_of,
+    fit_choice,
+    parse_choices,
+    rule_curve,
+    shares,
+    split_rules,
+)
 from hierbench.answers.decision_rule import checked_chunks
 from hierbench.answers.rules.rank_thresholds import NEVER, precise_thresholds
 from hierbench.hierarchy.label_tree import Hierarchy
@@ -50,6 +59,18 @@ def test_default_rules_are_known_and_differ():
 def test_a_choice_that_is_none(text, message):
     with pytest.raises(UserError, match=message):
         parse_choices([text])
+
+
+def test_lists_in_a_text_of_rules():
+    rules = split_rules("majority,rank_thresholds:thresholds=[0.8,0.6]:within_lineage=true,./a.py")
+    assert rules == ["majority", "rank_thresholds:thresholds=[0.8,0.6]:within_lineage=true", "./a.py"]
+    (choice,) = parse_choices(rules[1:2])
+    assert choice.parameters == {"thresholds": [0.8, 0.6], "within_lineage": True} and choice.accuracy is None
+
+
+def test_labels_name_their_choices():
+    choices = parse_choices([*DEFAULT_RULES, "climbing:threshold=0.5"])
+    assert choices_of([choice.label for choice in choices] + ["mine@0.9"]) == choices
 
 
 def test_accuracies_are_shares():

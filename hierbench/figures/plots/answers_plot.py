@@ -13,7 +13,7 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.run_evidence import Trees
 
 FRONTIER = "darts"  # the rule whose parameter draws the lines: it maximises information at a share of correct answers
-POINTS = {  # rules without a parameter to fit, in the order in which they give up information: their markers
+POINT_MARKERS = {  # rules without a parameter to fit, in the order in which they give up information: their markers
     "argmax_leaf": "o",
     "top_down": "v",
     "crm": "s",
@@ -49,7 +49,9 @@ def draw(request: FigureRequest) -> style.Drawing:
         best = max(shown, key=lambda row: float(np.mean(answers.areas(choice, row))))
         points = _points(answers, best)
         handles = [
-            axes.plot(*point, marker=POINTS[label], color=style.BLACK, markersize=5, linestyle="none", zorder=4)[0]
+            axes.plot(*point, marker=POINT_MARKERS[label], color=style.BLACK, markersize=5, linestyle="none", zorder=4)[
+                0
+            ]
             for label, (_, point) in points.items()
         ]
         titles = [title for title, _ in points.values()]
@@ -83,7 +85,7 @@ def _points(answers: BoardAnswers, row: Row) -> dict[str, tuple[str, tuple[float
     """Return {label: (title, (correct, coverage))} of rules without a fitted parameter."""
     points = {}
     for choice in answers.choices:
-        if choice.label in POINTS:
+        if choice.label in POINT_MARKERS:
             metrics = next(each for each in answers.board_of(choice).rows if each.key == row.key).metrics
             correct, coverage = (metrics[name].mean or 0.0 for name in ("correct", "coverage"))
             points[choice.label] = (choice.title, (correct, coverage))

@@ -39,7 +39,7 @@ class _GivenAnswers(Received):
 
 def published_answers(board: Board, data_dir: Path) -> BoardAnswers | None:
     """Return the answers of all rules that the runs of a publication keep; None without any, or without their tree."""
-    kept = [answers for run in board.records if (answers := kept_answers(run)) is not None]
+    kept = [answers for answers in map(kept_answers, board.records) if answers is not None]
     run = next((board.records[row.runs[0]] for row in board.rows if row.runs and not row.scored), None)
     tree = None if run is None else _find_tree(run.data, board.records, data_dir)
     if tree is None or not kept:

@@ -59,7 +59,7 @@ class Definition(NamedTuple):
     formula: str
     value: Callable[[RankedExamples], float]
     ranks: int = 1  # classes that it needs
-    of_probabilities: bool = False
+    needs_probabilities: bool = False
 
 
 def _hiclass(place: int) -> Callable[[RankedExamples], float]:
@@ -152,7 +152,7 @@ DEFINITIONS: dict[str, tuple[Definition, ...]] = {
         Definition("Depth F1", "mean of 2 d(LCA) / (d(c) + d(y))", lambda each: each.of_nodes("hf")),
         Definition("Info recall", "mean of I(LCA) / I(y)", _information_recall),
         Definition("Info F1", "mean of 2 I(LCA) / (I(c) + I(y))", _information_f1),
-        Definition("AC (info)", "area under correct over info recall", _information_area, of_probabilities=True),
+        Definition("AC (info)", "area under correct over info recall", _information_area, needs_probabilities=True),
     ),
     "mbm": (
         Definition("HierDist@1", "mean D(y, c) over all images", _mean(1)),
@@ -168,7 +168,7 @@ DEFINITIONS: dict[str, tuple[Definition, ...]] = {
     ),
     "bioclip2": (
         Definition(
-            "nLCA", "mean share of the target's path that top-down follows", _top_down_recall, of_probabilities=True
+            "nLCA", "mean share of the target's path that top-down follows", _top_down_recall, needs_probabilities=True
         ),
     ),
 }
@@ -193,6 +193,6 @@ def defined_values(examples: RankedExamples, sources: Sequence[str]) -> Iterator
     """Yield (source, definition, value) of those definitions that these examples suffice for."""
     for source in sources:
         for definition in DEFINITIONS[source]:
-            known = examples.probabilities is not None or not definition.of_probabilities
+            known = examples.probabilities is not None or not definition.needs_probabilities
             if known and examples.ranked.shape[1] >= definition.ranks:
                 yield source, definition, definition.value(examples)

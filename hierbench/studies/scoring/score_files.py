@@ -122,15 +122,15 @@ def score_files(request: ScoreRequest) -> Report:
     shown = list[Result]()
     with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
         for scored in all_predictions:
-            of_classes = scored.labelled_with_classes()
-            results.append(score(of_classes, tree, resamples, request.seed, request.scores))
-            more = further_metrics(of_classes, tree, further_names(request.columns), results[-1].kind)
+            labelled = scored.labelled_with_classes()
+            results.append(score(labelled, tree, resamples, request.seed, request.scores))
+            more = further_metrics(labelled, tree, further_names(request.columns), results[-1].kind)
             result = replace(results[-1], metrics=results[-1].metrics | more, num_all=scored.num_examples)
             kind = results[-1].kind
             result = replace(
                 result,
                 nodes=score_rules(scored, tree, request.rules, kind),
-                defined=score_definitions(of_classes, tree, request.definitions, kind),
+                defined=score_definitions(labelled, tree, request.definitions, kind),
             )
             shown.append(result)
             meter.end_part(scored.where, float(scored.num_examples))
