@@ -24,7 +24,8 @@ from hierbench.utils.arrays import read_arrays
 from hierbench.utils.files import refuse_links, write_atomically
 
 ANSWERS_FILE = "answers.npz"
-MAX_BYTES = 1 << 28  # of an unpacked array
+MAX_BYTES = 1 << 26  # of an unpacked array
+MAX_NODES = 1 << 25  # of all rules
 Bins = tuple[list[int], list[float], list[float]]
 DIMENSIONS = {"patterns": 2, "pattern": 1, "nodes": 1, "confusions": 2, "content": 1}
 
@@ -144,6 +145,8 @@ def _packed(table: IntArray) -> dict[str, NDArray[Any]]:
 
 def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> IntArray:
     """Return the nodes [N, R]; a ValueError or IndexError unless they were packed so."""
+    if len(arrays["pattern"]) * arrays["patterns"].shape[1] > MAX_NODES:
+        raise ValueError(f"it has more than {MAX_NODES:,} nodes")
     first = arrays["patterns"].astype(np.int64)[arrays["pattern"].astype(np.int64)]
     table = np.zeros(first.shape, dtype=np.int64)
     is_first = first == np.arange(first.shape[1])

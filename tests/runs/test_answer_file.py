@@ -83,8 +83,9 @@ def damaged(**changes):
         damaged(content=np.frombuffer(b'{"schema": 2}', dtype=np.uint8)),
         damaged(content=np.frombuffer(b"[1]", dtype=np.uint8)),
         damaged(more=np.zeros(3, dtype=np.uint8)),
+        damaged(pattern=np.zeros(20_000_000, dtype=np.uint8)),
     ],
-    ids=["torn", "nodes", "pattern", "rules", "type", "confusions", "schema", "no object", "another array"],
+    ids=["torn", "nodes", "pattern", "rules", "type", "confusions", "schema", "no object", "another array", "too many"],
 )
 def test_damage_is_a_value_error(tmp_path, change):
     generator = np.random.default_rng(0)
