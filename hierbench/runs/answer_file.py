@@ -132,22 +132,21 @@ def write_answers(folder: Path, answers: RunAnswers) -> Path:
 def _packed(table: IntArray) -> dict[str, NDArray[Any]]:
     """Return the nodes [N, R] in three arrays, which compress to half of one.
 
-    Rules often agree, and in few ways: "patterns" [P, R] has for each rule the first one with the same node, "pattern"
+    Rules often agree, and in few ways: "patterns" [R, P] has for each rule the first one with the same node, "pattern"
     [N] which of these ways an example has, and "nodes" the nodes of its first rules, example by example.
     """
     first = (table[:, :, None] == table[:, None, :]).argmax(axis=2)
-    patterns, pattern, counts = np.unique(first, axis=0, return_inverse=True, return_counts=True)
-    place = np.argsort(np.argsort(-counts, kind="stable"))  # frequent patterns have small numbers
+    patterns, pattern = np.unique(first, axis=0, return_inverse=True)
     nodes = table[first == np.arange(table.shape[1])]
-    arrays = {"patterns": patterns[np.argsort(place)], "pattern": place[pattern.ravel()], "nodes": nodes}
+    arrays = {"patterns": patterns.T, "pattern": pattern.ravel(), "nodes": nodes}
     return {name: _smallest(values) for name, values in arrays.items()}
 
 
 def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> IntArray:
     """Return the nodes [N, R]; a ValueError or IndexError unless they were packed so."""
-    if len(arrays["pattern"]) * arrays["patterns"].shape[1] > MAX_NODES:
+    if len(arrays["pattern"]) * len(arrays["patterns"]) > MAX_NODES:
         raise ValueError(f"it has more than {MAX_NODES:,} nodes")
-    first = arrays["patterns"].astype(np.int64)[arrays["pattern"].astype(np.int64)]
+    first = arrays["patterns"].T.astype(np.int64)[arrays["pattern"].astype(np.int64)]
     table = np.zeros(first.shape, dtype=np.int64)
     is_first = first == np.arange(first.shape[1])
     if arrays["nodes"].shape != (int(is_first.sum()),):
@@ -157,7 +156,7 @@ def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> IntArray:
 
 
 def _smallest(numbers: NDArray[Any]) -> NDArray[Any]:
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+    return np.ascontiguousarray(numbers, dtype=np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def read_answers(folder: Path) -> RunAnswers:
