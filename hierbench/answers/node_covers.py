@@ -177,7 +177,7 @@ def covered_classes(chunk: NodeProbabilities, bound: float, most: int) -> Tensor
 def _sequence(chunk: NodeProbabilities, most: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Yield, after one class more: that class [B], mass [B] and nodes [B, m] of the cover, and who still asks [B].
 
-    The caller takes examples out of the last. A class that the cover already holds changes nothing.
+    The caller takes examples out of the last. A class that the cover already holds does not change the cover.
     """
     order = chunk.classes.argsort(dim=1, descending=True, stable=True)
     covers = Covers(chunk, most)
@@ -186,9 +186,10 @@ def _sequence(chunk: NodeProbabilities, most: int) -> Iterator[tuple[Tensor, Ten
     mass = chunk.classes.new_zeros(len(chunk))
     for place in range(order.shape[1]):
         classes = order[:, place]
+        asking = waiting.nonzero()[:, 0]
+        covers.add(asking, classes[asking])  # also one that the cover holds: a later cover may need it
         rows = (waiting & ~_in_cover(chunk, nodes, classes)).nonzero()[:, 0]
         if len(rows):
-            covers.add(rows, classes[rows])
             every = covers.of_root()
             best = _fewest(every)
             mass[rows] = every.mass.gather(1, best[:, None])[rows, 0]
