@@ -97,7 +97,8 @@ def test_the_published_tables_agree_with_their_records(tmp_path):
     for name, report in reports.items():
         num = len(list((SHIPPED.parent / name).glob("*/spec.json")))
         assert not report.num_rejected and report.counts()["recomputed"] == num
-        assert [(table.state, table.notes) for table in report.tables] == [(None, [])]
+        answers = (SHIPPED.parent / f"{name}-answers.json").exists()
+        assert [(table.state, table.notes) for table in report.tables] == [(None, [])] * (2 if answers else 1)
         notes = [note for run in report.runs for note in run.notes if not note.startswith("other code: ")]
         assert len(notes) == num  # its tree is found, and values are checked
         digest_ships = any(dataset == image_dataset(name) for dataset, _, _ in shipped_targets())
