@@ -125,7 +125,10 @@ def board_answers(
     if not rows:
         raise UserError(f"no row of {board.dataset} has answers: {notes[-1] if notes else 'it has no trained run'}")
     run = counted_runs(rows[0], board.records)[0]
-    targets = run.predictions()[1] if run.has_predictions else compact.read_targets(board.records.root)
+    try:
+        targets = run.predictions()[1] if run.has_predictions else compact.read_targets(board.records.root)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the targets of run {run.id[:12]} cannot be read: {error}") from None
     return BoardAnswers(
         replace(board, rows=tuple(rows)), choices, by_run, tree, np.asarray(targets, dtype=np.int64), notes
     )
@@ -146,7 +149,10 @@ def is_posthoc(row: Row, board: Board) -> bool:
 
 
 def best_classes(run: Record) -> IntArray:
-    """Return the best-ranked class [N] of each test image."""
-    if run.has_predictions:
-        return np.asarray(run.predictions()[0].argmax(axis=1), dtype=np.int64)
-    return np.asarray(compact.read_compact(run.folder).ranked[:, 0], dtype=np.int64)
+    """Return the best-ranked class [N] of each test image; a UserError if the run's predictions cannot be read."""
+    try:
+        if run.has_predictions:
+            return np.asarray(run.predictions()[0].argmax(axis=1), dtype=np.int64)
+        return np.asarray(compact.read_compact(run.folder).ranked[:, 0], dtype=np.int64)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the predictions of run {run.id[:12]} cannot be read: {error}") from None

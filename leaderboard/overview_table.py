@@ -1,28 +1,28 @@
-"""The overview of several tables: differences from cross-entropy, ranks, the paper's claims, and their agreement.
-
-There is no test over tables: with N of them the smallest p of an exact test of two rows is 2 / 2^N (Demsar, JMLR 7,
-2006), and tables on one network are not independent.
-"""
+"""The overview of several tables: differences from cross-entropy, ranks, the paper's claims, and their agreement."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, TypeAdapter
 from scipy.stats import kendalltau, rankdata
 
-from hierbench.config.sections import PAPER_METHODS
-from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_data import PUBLISHED
+from hierbench.leaderboard.claims import (
+    Claim,
+    ClaimOverTables,
+    ClaimTest,
+    claim_tests,
+    claims_over_tables,
+    named_rows,
+    random_effects,
+)
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import BASELINE, Difference, difference_of_cells, holm
 from hierbench.leaderboard.paper_tables import PAPER_DDOF, PAPER_RUNS
-from hierbench.leaderboard.statistics import Row, RowKey, printed, ranked_rows
+from hierbench.leaderboard.statistics import Row, RowKey
 from hierbench.leaderboard.table import Cell as TableCell
 
 if TYPE_CHECKING:
@@ -31,29 +31,18 @@ from hierbench.leaderboard.table import Interval, Line, Number, Table, Text
 
 ABSENT_CELL = Text("-")
 NOTES = (
-    "Differences are row minus cross-entropy of its type, +/- half-width of the 95% t-interval. Arrows, holds and does "
-    "not: p below 0.05 after Holm's correction over a table's differences; cannot tell: neither, with the corrected p "
-    "where the interval excludes 0; no loss: the interval excludes one; tie: equal as printed.",
+    "Differences are row minus cross-entropy of its type, +/- half-width of the 95% t-interval; arrows: p below 0.05 "
+    "after Holm's correction over a table's differences.",
+    "Claims: yes, no or open by p below 0.05 after Holm's correction over the claims of a table; the difference is "
+    "from the reference that the claim names, of one of the best from the runner-up; tie: equal as printed. No loss is "
+    "a loss below half a point, by a one-sided test.",
+    "Over datasets: tables of the same images averaged, then the mean gain with its 95% t-interval, the number of "
+    "gains, and p of Wilcoxon's signed-rank test and of the sign test; the verdict is Wilcoxon's, corrected over the "
+    "claims. Over tables: the same with every table for itself, although those of the same images or network are not "
+    "independent. Effect: of random effects over tables.",
     "Mean rank and wins are of the rows that all tables have, by their means; tau-b is Kendall's, of the rows that two "
     "tables have.",
-    "There is no test over tables: they are few, those on one network are not independent, and ImageNet's classes were "
-    "in the pretraining of every network that starts from its weights.",
 )
-
-
-class Claim(Closed):
-    """A claim of a paper on a row; `is_` as in claims.toml."""
-
-    says: str
-    row: str
-    metric: str
-    is_: Literal["better", "no worse", "best"] = Field(alias="is")
-
-
-def read_claims() -> list[Claim]:
-    """Return the claims of claims.toml."""
-    text = (resources.files("hierbench.leaderboard") / "claims.toml").read_text(encoding="utf-8")
-    return TypeAdapter(list[Claim]).validate_python(tomllib.loads(text)["claims"])
 
 
 @dataclass(frozen=True)
@@ -67,9 +56,7 @@ class TableSummary:
     @classmethod
     def of(cls, board: Board) -> TableSummary:
         """Read a board; two rows of one method and type do not count."""
-        ranked = ranked_rows(board.rows)
-        names = [f"{row.method}:{row.type}" for row in ranked]
-        rows = {name: row for name, row in zip(names, ranked, strict=True) if names.count(name) == 1}
+        rows = named_rows(board)
         tests = printed_tests(board) if board.protocol == PUBLISHED else board.tests
         name_of = {row.key: name for name, row in rows.items()}
         return cls(board, rows, {(name_of[key], m): gap for (key, m), gap in tests.items() if key in name_of})
@@ -109,30 +96,53 @@ def printed_tests(board: Board) -> dict[tuple[RowKey, str], Difference]:
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), adjusted, strict=True)}
 
 
-def verdict_on(claim: Claim, seen: TableSummary, column: Column) -> str:
-    """Return whether a claim holds in a table, with the difference behind it; "-" where rows are missing."""
-    if claim.row not in seen.rows or claim.metric not in seen.rows[claim.row].metrics:
+def claim_lines(claims: Sequence[Claim], tables: Sequence[TableSummary], columns: Mapping[str, Column]) -> list[Line]:
+    """Return a line per claim: over tables first, then how it fares on each."""
+    boards = [seen.board for seen in tables]
+    tests = [claim_tests(claims, board, columns) for board in boards]
+    by_images, by_table = (
+        claims_over_tables(claims, boards, tests, columns, by_images=by_images) for by_images in (True, False)
+    )
+    lines = []
+    for place, claim in enumerate(claims):
+        column = columns[claim.metric]
+        gaps = [
+            gap
+            for seen, of_table in zip(tables, tests, strict=True)
+            if seen.trained != "printed" and (gap := of_table[place].gap) is not None
+        ]
+        mean, half_width = random_effects(gaps, column) if len(gaps) > 1 else (None, None)
+        lines.append(
+            Line(
+                [
+                    Text("Claim"),
+                    Text(claim.says),
+                    *(Text(_over_text(over[place], column)) for over in (by_images, by_table)),
+                    Interval(mean, half_width, column.digits, signed=True),
+                    *(Text(_claim_text(of_table[place], column)) for of_table in tests),
+                    ABSENT_CELL,
+                    ABSENT_CELL,
+                ]
+            )
+        )
+    return lines
+
+
+def _claim_text(test: ClaimTest, column: Column) -> str:
+    if test.gap is None:
         return "-"
-    if claim.is_ == "best":
-        means = {name: mean for name in seen.rows if (mean := seen.mean(name, claim.metric)) is not None}
-        ours = [name for name in means if seen.rows[name].method in PAPER_METHODS]
-        first = (max if column.higher else min)(ours, key=means.__getitem__)
-        row = seen.rows[first]
-        same = printed(means[first], column.digits) == printed(means[claim.row], column.digits)
-        if row.method == seen.rows[claim.row].method:
-            return "holds"
-        return f"{'tie' if same else 'does not'}: {row.title} {row.type}"
-    gap = seen.tests.get((claim.row, claim.metric))
-    if gap is None:
+    gap = test.gap
+    shown = f"{test.verdict}, {gap.mean:+.{column.digits}f} +/- {gap.ci95:.{column.digits}f}"
+    against = f" to {test.against}" if test.against else ""
+    return f"{shown}{against}, p {gap.p_holm:.2g}"
+
+
+def _over_text(over: ClaimOverTables | None, column: Column) -> str:
+    if over is None:
         return "-"
-    shown = f"{gap.mean:+.{column.digits}f} +/- {gap.ci95:.{column.digits}f}"
-    gain = gap.mean if column.higher else -gap.mean
-    unsure = f"cannot tell, {shown}" + f", p {gap.p_holm:.2f}" * (abs(gap.mean) > gap.ci95)
-    if gap.significant and gain < 0:
-        return f"does not, {shown}"
-    if claim.is_ == "no worse":
-        return f"holds, no loss: {shown}" if gain - gap.ci95 >= 0 else unsure
-    return f"holds, {shown}" if gap.significant else unsure
+    spread = "" if over.units < 2 else f" +/- {over.ci95:.{column.digits}f}"
+    gain = f"{over.gain:+.{column.digits}f}{spread}"
+    return f"{over.verdict}, gain {gain}, {over.wins} of {over.units}, p {over.wilcoxon:.2g} (sign {over.sign:.2g})"
 
 
 def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]) -> Table:
@@ -147,12 +157,20 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
             [
                 Text("Network"),
                 Text("backbone"),
+                *[ABSENT_CELL] * 3,
                 *(Text(seen.network or "-") for seen in tables),
-                ABSENT_CELL,
-                ABSENT_CELL,
+                *[ABSENT_CELL] * 2,
             ]
         ),
-        Line([Text("Network"), Text("training"), *(Text(seen.trained) for seen in tables), ABSENT_CELL, ABSENT_CELL]),
+        Line(
+            [
+                Text("Network"),
+                Text("training"),
+                *[ABSENT_CELL] * 3,
+                *(Text(seen.trained) for seen in tables),
+                *[ABSENT_CELL] * 2,
+            ]
+        ),
     ]
     for name in sorted(names, key=lambda name: (name.partition(":")[2], names.index(name))):
         title = next(f"{seen.rows[name].title}, {seen.rows[name].type}" for seen in tables if name in seen.rows)
@@ -160,17 +178,16 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
         mean = Number(sum(row_ranks) / len(row_ranks) if row_ranks else None, ".1f")
         wins = Number(row_ranks.count(1.0) if row_ranks else None, "d")
         gaps = [_gap(seen, name, column) for seen in tables]
-        lines.append(Line([Text(column.title), Text(title), *gaps, mean, wins]))
-    for claim in claims:
-        verdicts = [Text(verdict_on(claim, seen, columns[claim.metric])) for seen in tables]
-        lines.append(Line([Text("Claim"), Text(claim.says), *verdicts, ABSENT_CELL, ABSENT_CELL]))
+        lines.append(Line([Text(column.title), Text(title), *[ABSENT_CELL] * 3, *gaps, mean, wins]))
+    lines += claim_lines(claims, tables, columns)
     for seen in tables if len(tables) > 1 else ():
         taus = [_tau(seen, other, column) for other in tables]
-        lines.append(Line([Text(f"tau-b, {column.title}"), Text(seen.board.dataset), *taus, ABSENT_CELL, ABSENT_CELL]))
+        cells = [*[ABSENT_CELL] * 3, *taus, *[ABSENT_CELL] * 2]
+        lines.append(Line([Text(f"tau-b, {column.title}"), Text(seen.board.dataset), *cells]))
     heads = [seen.board.dataset + (" (paper)" if seen.trained == "printed" else "") for seen in tables]
     return Table(
         title="Overview",
-        columns=["Part", "Row", *heads, "Mean rank", "Wins"],
+        columns=["Part", "Row", "Over datasets", "Over tables", "Effect", *heads, "Mean rank", "Wins"],
         rows=lines,
         notes=NOTES,
         merged=1,

@@ -48,6 +48,8 @@ class Difference:
         p: two-sided, of a difference of 0.
         p_holm: adjusted for all rows and columns that are compared (Holm, Scand. J. Statist. 6, 1979); NaN of a
             difference that is shown and not tested.
+        error: standard error of the mean.
+        freedom: degrees of freedom.
     """
 
     mean: float
@@ -57,6 +59,8 @@ class Difference:
     effect: float | None
     p: float
     p_holm: float = float("nan")
+    error: float = float("nan")
+    freedom: float = float("nan")
 
     @property
     def significant(self) -> bool:
@@ -140,7 +144,8 @@ def _t_test_p(mean: float, error: float, freedom: float, least: float, rounding:
 
 
 def _difference(mean: float, error: float, freedom: float, n: int, test: str, deviation: float, p: float) -> Difference:
-    return Difference(mean, t_quantile(freedom) * error, n, test, mean / deviation if deviation else None, p)
+    effect = mean / deviation if deviation else None
+    return Difference(mean, t_quantile(freedom) * error, n, test, effect, p, error=error, freedom=freedom)
 
 
 def holm(ps: ArrayLike) -> list[float]:

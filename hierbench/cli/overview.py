@@ -18,9 +18,10 @@ def overview(
     picture: Annotated[Path | None, "Draw the differences into this file too: SVG, PDF or PNG."] = None,
 ) -> Table:
     """Compare tables with each other: differences, ranks, claims and agreement."""
+    from hierbench.leaderboard.claims import read_claims
     from hierbench.leaderboard.columns import PAPER_BY_NAME
     from hierbench.leaderboard.open_board import open_boards
-    from hierbench.leaderboard.overview_table import TableSummary, overview_table, read_claims
+    from hierbench.leaderboard.overview_table import TableSummary, overview_table
     from hierbench.utils.errors import UserError, unknown_name
 
     if metric not in PAPER_BY_NAME:

@@ -43,7 +43,8 @@ def pages(site):
 def test_there_is_a_page_of_each_kind(pages):
     tables = [name for name in pages if name.startswith("tables/")]
     methods = [name for name in pages if name.startswith("methods/")]
-    assert len(tables) == 3 and "methods/haframe.html" in methods
+    answers = [name for name in tables if name.endswith("/answers.html")]
+    assert len(tables) - len(answers) == 3 and len(answers) == 1 and "methods/haframe.html" in methods
     assert pages.keys() == {"index.html", *tables, *methods}
 
 
@@ -55,7 +56,9 @@ def test_names_of_strangers_are_text_wherever_they_are(pages):
             if tag == "script":
                 assert attributes["src"].endswith("tables.js") and "defer" in attributes
             if tag == "img":
-                assert re.fullmatch(r"overview\.svg|(tables/[a-z0-9-]+/)?tradeoff\.svg", attributes["src"])
+                assert re.fullmatch(
+                    r"overview\.svg|(tables/[a-z0-9-]+/)?tradeoff\.svg|answers\.svg|reliability\.svg", attributes["src"]
+                )
         raw = page.path.read_text(encoding="utf-8")
         assert not re.search("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\x00-\x09\x0b-\x1f\x7f\ufeff]", raw), name
         policy = [a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy"]

@@ -211,15 +211,18 @@ def test_published_answers_are_verified_without_scores(published, tmp_path):
     ]
 
 
-def test_another_page_is_noted_and_a_missing_table_is_rejected(published, tmp_path):
+def test_another_page_is_noted_and_a_table_is_that_of_all_rules(published, tmp_path):
     shutil.copytree(published, tmp_path / "boards")
     page = tmp_path / "boards/shapes-answers.md"
     page.write_text(page.read_text() + "more\n")
     (report,) = verify([tmp_path / "boards"], tmp_path / "no-data")
     assert any("is not what this version writes" in note for finding in report.tables for note in finding.notes)
-    (tmp_path / "boards/shapes-answers.json").unlink()
+    for file in (tmp_path / "boards/shapes").glob(f"*/{ANSWERS_FILE}"):
+        file.unlink()
     (report,) = verify([tmp_path / "boards"], tmp_path / "no-data")
-    assert report.num_rejected == 1
+    assert [finding.why() for finding in report.tables if finding.rejected] == [
+        "no row has answers of all its runs, or its tree is not here"
+    ]
 
 
 def test_the_site_has_a_page_of_answers(published, cli, tmp_path):

@@ -17,9 +17,10 @@ from markupsafe import Markup
 from hierbench.figures.plots import overview_plot, style
 from hierbench.leaderboard.answers_table import answers_tables
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.claims import read_claims
 from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.formats import html, render
-from hierbench.leaderboard.overview_table import TableSummary, overview_table, read_claims
+from hierbench.leaderboard.overview_table import TableSummary, overview_table
 from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text

@@ -67,10 +67,13 @@ def check_answers(records: Records, data_dir: Path, table: Path | None, dataset:
         return []
     finding = ConsistencyCheck(str(records.root / "answers") if table is None else str(table.with_suffix("")))
     for run in runs:
-        problem = _problem(run, _find_tree(run.data, records, data_dir))
+        try:
+            problem = _problem(run, _find_tree(run.data, records, data_dir))
+        except UserError as error:
+            problem = str(error)
         if problem:
             finding.reject(f"run {run.id[:12]} ({run.label}): {problem}")
-    if table is not None and not finding.rejected:
+    if table is not None and has_table and not finding.rejected:
         try:
             board = Board.of(dataset, records)
             _compare_table(table, published_answers(board, data_dir), finding)
@@ -91,6 +94,8 @@ def _problem(run: Record, tree: Hierarchy | None) -> str:
     if tree is None:
         return ""
     num_inner = Nodes(tree).num_inner
+    if not run.has_predictions and not run.has_ranks:
+        return ""  # a claimed run
     predicted = num_inner + best_classes(run)
     num = len(predicted)
     if answers.above.max(initial=0) >= num_inner:
@@ -127,10 +132,8 @@ def _recompute(run: Record, answers: RunAnswers, tree: Hierarchy) -> str:
 
 def _compare_table(table: Path, answers: BoardAnswers | None, finding: ConsistencyCheck) -> None:
     """Reject a table with another number than the answers give; note a page that differs."""
-    if answers is None or not os.path.lexists(table):
-        if answers is not None or os.path.lexists(table):
-            finding.reject("there is a table of answers, or answers of all runs of a row, and not both")
-        return None
+    if answers is None:
+        return finding.reject("no row has answers of all its runs, or its tree is not here")
     rows = _GivenAnswers.read(table).rows
     made = parse_json_object(render(rules_table(answers), "json"))["rows"]
     if len(rows) != len(made):
