@@ -204,8 +204,8 @@ def claims_over_tables(
     summaries = list[ClaimOverTables | None]()
     for place, claim in enumerate(claims):
         gains = dict[str, list[float]]()
-        for board, of_table in zip(boards, tests, strict=True):
-            gap = of_table[place].gap
+        for board, table_tests in zip(boards, tests, strict=True):
+            gap = table_tests[place].gap
             if gap is not None and board.protocol != PUBLISHED:
                 unit = _images_of(board) if by_images else board.dataset
                 gains.setdefault(unit, []).append(gain_of(gap, columns[claim.metric]))

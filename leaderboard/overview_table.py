@@ -62,6 +62,11 @@ class TableSummary:
         return cls(board, rows, {(name_of[key], m): gap for (key, m), gap in tests.items() if key in name_of})
 
     @property
+    def is_trained(self) -> bool:
+        """Whether it is of runs, rather than printed numbers."""
+        return self.board.protocol != PUBLISHED
+
+    @property
     def trained(self) -> str:
         """How its networks were trained."""
         if self.board.protocol == PUBLISHED:
@@ -106,11 +111,8 @@ def claim_lines(claims: Sequence[Claim], tables: Sequence[TableSummary], columns
     lines = []
     for place, claim in enumerate(claims):
         column = columns[claim.metric]
-        gaps = [
-            gap
-            for seen, of_table in zip(tables, tests, strict=True)
-            if seen.trained != "printed" and (gap := of_table[place].gap) is not None
-        ]
+        trained = [table_tests[place].gap for seen, table_tests in zip(tables, tests, strict=True) if seen.is_trained]
+        gaps = [gap for gap in trained if gap is not None]
         mean, half_width = random_effects(gaps, column) if len(gaps) > 1 else (None, None)
         lines.append(
             Line(
@@ -119,7 +121,7 @@ def claim_lines(claims: Sequence[Claim], tables: Sequence[TableSummary], columns
                     Text(claim.says),
                     *(Text(_over_text(over[place], column)) for over in (by_images, by_table)),
                     Interval(mean, half_width, column.digits, signed=True),
-                    *(Text(_claim_text(of_table[place], column)) for of_table in tests),
+                    *(Text(_claim_text(table_tests[place], column)) for table_tests in tests),
                     ABSENT_CELL,
                     ABSENT_CELL,
                 ]

@@ -26,11 +26,11 @@ def precise_thresholds(chunks: Chunks, targets: Tensor, hierarchy: Hierarchy, pr
     """
     sums = torch.cat([chunk.by_level.probability for _, chunk in chunks])
     nodes = torch.cat([chunk.by_level.node for _, chunk in chunks])
-    left = torch.ones(len(sums), dtype=torch.bool, device=sums.device)
+    unanswered = torch.ones(len(sums), dtype=torch.bool, device=sums.device)
     thresholds = list[float]()
     for level in reversed(range(sums.shape[1])):
-        falling, order = sums[left, level].sort(descending=True)
-        correct = example_metrics(nodes[left, level], targets[left], hierarchy)["correct"][order]
+        falling, order = sums[unanswered, level].sort(descending=True)
+        correct = example_metrics(nodes[unanswered, level], targets[unanswered], hierarchy)["correct"][order]
         number = torch.arange(1, 1 + len(order), device=sums.device)
         is_last = torch.ones_like(order, dtype=torch.bool)  # of equal sums, which a threshold cannot part
         is_last[:-1] = falling[1:] < falling[:-1]
@@ -40,7 +40,7 @@ def precise_thresholds(chunks: Chunks, targets: Tensor, hierarchy: Hierarchy, pr
             place = int(enough[-1])
             bound = float(falling[place + 1]) if place + 1 < len(falling) else 0.0
         thresholds.append(bound)
-        left &= sums[:, level] <= bound
+        unanswered &= sums[:, level] <= bound
     return thresholds
 
 
