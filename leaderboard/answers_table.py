@@ -43,7 +43,7 @@ def answers_tables(answers: BoardAnswers) -> list[Table]:
 
 def rules_table(answers: BoardAnswers) -> Table:
     """Return a line per rule and row."""
-    boards = [(choice, answers.board_of(choice)) for choice in answers.choices]
+    boards = [(choice, answers.boards[choice.label]) for choice in answers.choices]
     has_areas = any(choice.accuracy is not None for choice in answers.choices)
     lines = []
     records = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -45,8 +46,12 @@ class BoardAnswers:
     targets: IntArray
     notes: Sequence[str]
 
-    def board_of(self, choice: RuleChoice, metrics: Sequence[str] = DEFAULT_METRICS) -> Board:
-        """Return the table of one rule: its rows have the metrics of nodes in place of those of classes."""
+    @cached_property
+    def boards(self) -> dict[str, Board]:
+        """The table of each rule by its label: its rows have the metrics of nodes in place of those of classes."""
+        return {choice.label: self._board_of(choice, DEFAULT_METRICS) for choice in self.choices}
+
+    def _board_of(self, choice: RuleChoice, metrics: Sequence[str]) -> Board:
         columns = tuple(ANSWER_COLUMNS[name] for name in metrics)
         first_class = Nodes(self.hierarchy).num_inner
         percent = {name: 100.0 if NODE_METRICS[name].unit == "%" else 1.0 for name in metrics}

@@ -86,7 +86,7 @@ def _points(answers: BoardAnswers, row: Row) -> dict[str, tuple[str, tuple[float
     points = {}
     for choice in answers.choices:
         if choice.label in POINT_MARKERS:
-            metrics = next(each for each in answers.board_of(choice).rows if each.key == row.key).metrics
+            metrics = next(each for each in answers.boards[choice.label].rows if each.key == row.key).metrics
             correct, coverage = (metrics[name].mean or 0.0 for name in ("correct", "coverage"))
             points[choice.label] = (choice.title, (correct, coverage))
     return points
