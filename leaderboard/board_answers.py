@@ -49,12 +49,12 @@ class BoardAnswers:
     @cached_property
     def boards(self) -> dict[str, Board]:
         """The table of each rule by its label: its rows have the metrics of nodes in place of those of classes."""
-        return {choice.label: self._board_of(choice, DEFAULT_METRICS) for choice in self.choices}
+        return {choice.label: self._board_of(choice) for choice in self.choices}
 
-    def _board_of(self, choice: RuleChoice, metrics: Sequence[str]) -> Board:
-        columns = tuple(ANSWER_COLUMNS[name] for name in metrics)
+    def _board_of(self, choice: RuleChoice) -> Board:
+        columns = tuple(ANSWER_COLUMNS[name] for name in DEFAULT_METRICS)
         first_class = Nodes(self.hierarchy).num_inner
-        percent = {name: 100.0 if NODE_METRICS[name].unit == "%" else 1.0 for name in metrics}
+        percent = {name: 100.0 if NODE_METRICS[name].unit == "%" else 1.0 for name in DEFAULT_METRICS}
         rows = []
         for row in self.board.rows:
             if choice.temperature is not None and not self.has_logits(row):
@@ -67,7 +67,7 @@ class BoardAnswers:
                 )
                 for answers in self.answers_of(row)
             ]
-            cells = {name: summarise([percent[name] * value[name] for value in values]) for name in metrics}
+            cells = {name: summarise([percent[name] * value[name] for value in values]) for name in DEFAULT_METRICS}
             rows.append(replace(row, metrics={**row.metrics, **cells}))
         return replace(self.board, rows=mark_rows(rows, columns), columns=columns)
 
