@@ -9,14 +9,14 @@ import xml.etree.ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hierbench.figures.plots import style
 from hierbench.leaderboard import ablation_table, ledger
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
-from hierbench.leaderboard.formats.latex import latex_escaped
+from hierbench.leaderboard.formats.latex import LATEX_ARROWS, latex_escaped
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.runs.record_reader import read_records
@@ -110,6 +110,7 @@ def test_csv_and_json_come_back(text):
 
 
 @given(TEXT)
+@example("↑ of a column")
 def test_tex_acts_upon_no_character(text):
     escaped = latex_escaped(text)
     for command in (
@@ -118,6 +119,7 @@ def test_tex_acts_upon_no_character(text):
         r"\textasciicircum{}",
         r"\textless{}",
         r"\textgreater{}",
+        *LATEX_ARROWS.values(),
     ):
         escaped = escaped.replace(command, "")
     escaped = escaped.replace(r"\textbar{}", "")
