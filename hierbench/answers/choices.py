@@ -95,6 +95,8 @@ def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES
         name, *parts = text.strip().split(":")
         values = dict(_parse_value(text, part) for part in parts)
         temperature = values.pop("temperature", None)
+        if temperature is not None and not (isinstance(temperature, int | float) and temperature > 0):
+            raise UserError(f"--rules {text}: a temperature is a number above 0")
         rule = find_rule(name)
         if rule.fitted and rule.fitted not in values:
             rule.checked({**values, rule.fitted: 0.0})

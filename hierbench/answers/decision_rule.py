@@ -60,8 +60,9 @@ class Rule:
     fit: Fit | None = field(default=None, repr=False)
 
     def __call__(self, chunk: NodeProbabilities, *arguments: Any, **parameters: Any) -> Tensor:
-        """Return the nodes [B] of a chunk."""
-        return self.function(chunk, *arguments, **parameters)
+        """Return the nodes [B] of a chunk; a UserError names the rule where it fails, as with a wrong parameter."""
+        with foreign_errors(lambda error: UserError(f"rule {self.name}: {error_line(error)}"), passing=UserError):
+            return self.function(chunk, *arguments, **parameters)
 
     @property
     def name(self) -> str:

@@ -143,7 +143,8 @@ def read_trees(references: Sequence[str], tree: Hierarchy) -> dict[str, Hierarch
             else:
                 other = Hierarchy.read(Path(reference), classes=tree.classes)
         except (OSError, ValueError) as error:
-            raise UserError(f"--trees {reference}: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"--trees {reference}: {reason}") from None
         trees[Path(reference).stem] = other
     return trees
 

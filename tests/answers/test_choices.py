@@ -53,6 +53,8 @@ def test_default_rules_are_known_and_differ():
         ("climb", "unknown rule 'climb'.*climbing"),
         ("climbing:limit=3", "unknown parameter of climbing 'limit'"),
         ("climbing:0.8", "a parameter is NAME=VALUE, as in climbing:threshold=0.8"),
+        ("majority:temperature=0", "a temperature is a number above 0"),
+        ("majority:temperature=hot", "a temperature is a number above 0"),
         ("./none.py", "none.py is not a Python file"),
     ],
 )

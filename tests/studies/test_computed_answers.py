@@ -97,6 +97,10 @@ def test_every_table_in_every_format(answered, cli, arguments, heading, lines):
     ("arguments", "message"),
     [
         (["--rules", "climb"], "unknown rule 'climb'"),
+        (["--rules", "least_cost:cost=foo"], 'rule least_cost: ValueError: cost must be "edges"'),
+        (["--rules", "rank_thresholds:thresholds=[]"], "rule rank_thresholds: ValueError: give at least one threshold"),
+        (["--rules", "climbing:threshold=abc"], "rule climbing: TypeError"),
+        (["--rules", "rank_thresholds:ranks=[9]:thresholds=0.5"], "ranks must be levels of the tree"),
         (["--at", "90%"], "--at 90%: give shares separated by commas, as in 0.9,0.95"),
         (["--trees", "shapes"], "--trees is for --tree-test"),
         (["--tree-test", "--trees", "cifar100"], "--trees cifar100: it has other classes"),
