@@ -56,14 +56,14 @@ class Covers:
         """Add a class [R] to the classes of each of some examples [R]."""
         tree = self.chunk.tables.nodes
         node = tree.num_inner + classes
-        self._set(rows, node, _whole(self.chunk, rows, node, self.most))
+        self._set(rows, node, _single_node(self.chunk, rows, node, self.most))
         for _ in range(tree.paths.shape[1]):
             below = node > 0
             rows = rows[below]
             child = node[below]
             node = tree.parent[child]
-            known = (self.first[rows, node] == child[:, None]).any(dim=1) | (self.touched[rows, node] > self.most)
-            self._touch(rows[~known], node[~known], child[~known])
+            is_listed = (self.first[rows, node] == child[:, None]).any(dim=1) | (self.touched[rows, node] > self.most)
+            self._touch(rows[~is_listed], node[~is_listed], child[~is_listed])
             self._set(rows, node, self._best(rows, node))
 
     def _touch(self, rows: Tensor, node: Tensor, child: Tensor) -> None:
@@ -79,11 +79,11 @@ class Covers:
             child = self.first[rows, node, place]
             joined = _join(best, self._get(rows, child.clamp_min(0)), self.most)
             best = _where((child != NONE)[:, None], joined, best)
-        whole = _whole(self.chunk, rows, node, self.most)
+        single = _single_node(self.chunk, rows, node, self.most)
         several = (self.touched[rows, node] > 1)[:, None]
         too_many = (self.touched[rows, node] > self.most)[:, None]
         # One child: its cover is never larger than the node, and the same set where it has all of its classes.
-        return _where(too_many, whole, _where(several, _smaller(best, whole), best))
+        return _where(too_many, single, _where(several, _smaller(best, single), best))
 
     def _get(self, rows: Tensor, node: Tensor) -> Cover:
         return Cover(self.size[rows, node], self.mass[rows, node], self.nodes[rows, node])
@@ -99,7 +99,7 @@ class Covers:
         return self._get(every, torch.zeros_like(every))
 
 
-def _whole(chunk: NodeProbabilities, rows: Tensor, node: Tensor, most: int) -> Cover:
+def _single_node(chunk: NodeProbabilities, rows: Tensor, node: Tensor, most: int) -> Cover:
     """Return the covers of nodes [R] that are the node itself, for every number of nodes."""
     size = chunk.tables.nodes.num_leaves[node].double()[:, None].expand(-1, most)
     mass = chunk.nodes[rows, node][:, None].expand(-1, most)
@@ -186,8 +186,8 @@ def _sequence(chunk: NodeProbabilities, most: int) -> Iterator[tuple[Tensor, Ten
     mass = chunk.classes.new_zeros(len(chunk))
     for place in range(order.shape[1]):
         classes = order[:, place]
-        asking = waiting.nonzero()[:, 0]
-        covers.add(asking, classes[asking])  # also one that the cover holds: a later cover may need it
+        waiting_rows = waiting.nonzero()[:, 0]
+        covers.add(waiting_rows, classes[waiting_rows])  # also one that the cover holds: a later cover may need it
         rows = (waiting & ~_in_cover(chunk, nodes, classes)).nonzero()[:, 0]
         if len(rows):
             every = covers.of_root()
