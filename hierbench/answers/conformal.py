@@ -9,7 +9,7 @@ Shapes: N examples, n calibration examples, K classes, L levels, m nodes of an a
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hierbench.answers.decision_rule import as_table, checked_chunks
 from hierbench.answers.node_covers import cover_scores, covered_classes
+from hierbench.config.validation import Closed
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.node_probabilities import chunks, node_tables
 from hierbench.metrics.ranked_classes import as_tensor, known_targets
@@ -175,7 +176,7 @@ def set_nodes(sets: Tensor, probabilities: Tensor, hierarchy: Hierarchy) -> Tens
     return nodes
 
 
-class SetSummary(NamedTuple):
+class SetSummary(Closed):
     """What sets are worth.
 
     Attributes:
@@ -204,12 +205,12 @@ def summarise_sets(
     tree = node_tables(hierarchy, sets.device).nodes
     sizes = sets.sum(dim=1)
     return SetSummary(
-        float(sets.gather(1, targets[:, None]).double().mean()),
-        coverage_interval(num_calibration, len(sets), alpha),
-        float(sizes.double().mean()),
-        float(tree.height[nodes].double().mean()),
-        float((nodes == 0).double().mean()),
-        float((sizes == 0).double().mean()),
+        coverage=float(sets.gather(1, targets[:, None]).double().mean()),
+        interval=coverage_interval(num_calibration, len(sets), alpha),
+        size=float(sizes.double().mean()),
+        height=float(tree.height[nodes].double().mean()),
+        roots=float((nodes == 0).double().mean()),
+        empty=float((sizes == 0).double().mean()),
     )
 
 

@@ -8,11 +8,12 @@ nodes among them. A new class changes the covers of its ancestors alone.
 From three nodes on, these sets need not grow, nor their probabilities: the score of a class is the largest probability
 of all sets until then, so that {classes of a score <= q} always lies in the last set of such a score.
 
-Shapes: B examples, K classes, N nodes, L levels, m nodes of a cover; c - 1 is the index of a cover of c nodes.
+Shapes: B examples, K classes, N nodes, L levels, m nodes of a cover. The covers of some classes by 1 to m nodes are
+[m, 2 + m] float64: the number of classes below the nodes, infinity where there is no such cover; their probability,
+which decides between covers of one size; and the nodes, filled with `NONE`.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,21 +21,7 @@ from torch import Tensor
 from hierbench.metrics.node_probabilities import NodeProbabilities
 
 NONE = -1  # in a list of nodes
-
-
-@dataclass
-class Cover:
-    """The best covers of some classes by c = 1 to m nodes.
-
-    Attributes:
-        size: [B, m] float64, classes below the nodes; infinity where none is needed or possible.
-        mass: [B, m] float64, their probability, which decides between covers of one size.
-        nodes: [B, m, m] int64, the nodes of each, filled with `NONE`.
-    """
-
-    size: Tensor
-    mass: Tensor
-    nodes: Tensor
+SIZE, MASS, NODES = 0, 1, slice(2, None)  # of a cover
 
 
 class Covers:
@@ -43,20 +30,16 @@ class Covers:
     def __init__(self, chunk: NodeProbabilities, most: int) -> None:
         self.chunk = chunk
         self.most = most
-        tree = chunk.tables.nodes
-        shape = (len(chunk), tree.num_nodes)
-        values = chunk.nodes
-        self.size = values.new_full((*shape, most), torch.inf)
-        self.mass = values.new_zeros((*shape, most))
-        self.nodes = torch.full((*shape, most, most), NONE, device=values.device)
-        self.touched = torch.zeros(shape, dtype=torch.int64, device=values.device)  # children with classes
-        self.first = torch.full((*shape, most), NONE, device=values.device)  # the first m of these children
+        shape = (len(chunk), chunk.tables.nodes.num_nodes)
+        self.covers = _no_covers(chunk.nodes, *shape, most)
+        self.touched = torch.zeros(shape, dtype=torch.int64, device=chunk.nodes.device)  # children with classes
+        self.first = torch.full((*shape, most), NONE, device=chunk.nodes.device)  # the first m of these children
 
     def add(self, rows: Tensor, classes: Tensor) -> None:
         """Add a class [R] to the classes of each of some examples [R]."""
         tree = self.chunk.tables.nodes
         node = tree.num_inner + classes
-        self._set(rows, node, _single_node(self.chunk, rows, node, self.most))
+        self.covers[rows, node] = self._whole(rows, node)
         for _ in range(tree.paths.shape[1]):
             below = node > 0
             rows = rows[below]
@@ -64,7 +47,7 @@ class Covers:
             node = tree.parent[child]
             is_listed = (self.first[rows, node] == child[:, None]).any(dim=1) | (self.touched[rows, node] > self.most)
             self._touch(rows[~is_listed], node[~is_listed], child[~is_listed])
-            self._set(rows, node, self._best(rows, node))
+            self.covers[rows, node] = self._best(rows, node)
 
     def _touch(self, rows: Tensor, node: Tensor, child: Tensor) -> None:
         place = self.touched[rows, node]
@@ -72,78 +55,54 @@ class Covers:
         self.first[rows[listed], node[listed], place[listed]] = child[listed]
         self.touched[rows, node] += 1
 
-    def _best(self, rows: Tensor, node: Tensor) -> Cover:
-        """Return the covers at nodes [R] from those of their children."""
-        best = self._get(rows, self.first[rows, node, 0])
+    def _best(self, rows: Tensor, node: Tensor) -> Tensor:
+        """Return the covers [R, m, 2 + m] at nodes [R] from those of their children."""
+        best = self.covers[rows, self.first[rows, node, 0]]
         for place in range(1, self.most):
             child = self.first[rows, node, place]
-            joined = _join(best, self._get(rows, child.clamp_min(0)), self.most)
-            best = _where((child != NONE)[:, None], joined, best)
-        single = _single_node(self.chunk, rows, node, self.most)
-        several = (self.touched[rows, node] > 1)[:, None]
-        too_many = (self.touched[rows, node] > self.most)[:, None]
+            joined = _join(best, self.covers[rows, child.clamp_min(0)], self.most)
+            best = torch.where((child != NONE)[:, None, None], joined, best)
+        whole = self._whole(rows, node)
+        touched = self.touched[rows, node, None, None]
         # One child: its cover is never larger than the node, and the same set where it has all of its classes.
-        return _where(too_many, single, _where(several, _smaller(best, single), best))
+        best = torch.where(touched > 1, _smaller(best, whole), best)
+        return torch.where(touched > self.most, whole, best)
 
-    def _get(self, rows: Tensor, node: Tensor) -> Cover:
-        return Cover(self.size[rows, node], self.mass[rows, node], self.nodes[rows, node])
-
-    def _set(self, rows: Tensor, node: Tensor, cover: Cover) -> None:
-        self.size[rows, node] = cover.size
-        self.mass[rows, node] = cover.mass
-        self.nodes[rows, node] = cover.nodes
-
-    def of_root(self) -> Cover:
-        """Return the covers of all classes so far."""
-        every = torch.arange(len(self.chunk), device=self.size.device)
-        return self._get(every, torch.zeros_like(every))
+    def _whole(self, rows: Tensor, node: Tensor) -> Tensor:
+        """Return the covers of nodes [R] that are the node itself, for every number of nodes."""
+        covers = _no_covers(self.chunk.nodes, len(node), self.most)
+        covers[:, :, SIZE] = self.chunk.tables.nodes.num_leaves[node].double()[:, None]
+        covers[:, :, MASS] = self.chunk.nodes[rows, node, None]
+        covers[:, :, 2] = node[:, None].double()
+        return covers
 
 
-def _single_node(chunk: NodeProbabilities, rows: Tensor, node: Tensor, most: int) -> Cover:
-    """Return the covers of nodes [R] that are the node itself, for every number of nodes."""
-    size = chunk.tables.nodes.num_leaves[node].double()[:, None].expand(-1, most)
-    mass = chunk.nodes[rows, node][:, None].expand(-1, most)
-    nodes = torch.full((len(node), most, most), NONE, device=node.device)
-    nodes[:, :, 0] = node[:, None]
-    return Cover(size, mass, nodes)
+def _no_covers(like: Tensor, *shape: int) -> Tensor:
+    """Return [*shape, 2 + m] without a cover; m is the last of the shape."""
+    covers = torch.full((*shape, 2 + shape[-1]), float(NONE), dtype=torch.float64, device=like.device)
+    covers[..., SIZE] = torch.inf
+    covers[..., MASS] = 0.0
+    return covers
 
 
-def _join(first: Cover, second: Cover, most: int) -> Cover:
+def _join(first: Tensor, second: Tensor, most: int) -> Tensor:
     """Return the best covers that are one of each, with the nodes shared in every way."""
-    size = torch.full_like(first.size, torch.inf)
-    joined = Cover(size, torch.zeros_like(first.mass), torch.full_like(first.nodes, NONE))
+    joined = _no_covers(first, len(first), most)
     for num in range(2, most + 1):
         for num_first in range(1, num):
-            num_second = num - num_first
-            nodes = torch.full_like(first.nodes[:, 0], NONE)
-            nodes[:, :num_first] = first.nodes[:, num_first - 1, :num_first]
-            nodes[:, num_first:num] = second.nodes[:, num_second - 1, :num_second]
-            new = Cover(
-                (first.size[:, num_first - 1] + second.size[:, num_second - 1])[:, None],
-                (first.mass[:, num_first - 1] + second.mass[:, num_second - 1])[:, None],
-                nodes[:, None],
-            )
-            column = slice(num - 1, num)
-            old = Cover(joined.size[:, column], joined.mass[:, column], joined.nodes[:, column])
-            better = _smaller(old, new)
-            joined.size[:, column] = better.size
-            joined.mass[:, column] = better.mass
-            joined.nodes[:, column] = better.nodes
+            new = first[:, num_first - 1].clone()
+            added = second[:, num - num_first - 1]
+            new[:, :2] += added[:, :2]
+            new[:, 2 + num_first : 2 + num] = added[:, 2 : 2 + num - num_first]
+            joined[:, num - 1] = _smaller(joined[:, num - 1], new)
     return joined
 
 
-def _smaller(first: Cover, second: Cover) -> Cover:
+def _smaller(first: Tensor, second: Tensor) -> Tensor:
     """Return, for each number of nodes, the smaller cover; of two of one size the more probable, else the first."""
-    other = (second.size < first.size) | ((second.size == first.size) & (second.mass > first.mass))
-    return _where(other, second, first)
-
-
-def _where(condition: Tensor, first: Cover, second: Cover) -> Cover:
-    return Cover(
-        torch.where(condition, first.size, second.size),
-        torch.where(condition, first.mass, second.mass),
-        torch.where(condition[:, :, None], first.nodes, second.nodes),
-    )
+    is_smaller = second[..., SIZE] < first[..., SIZE]
+    is_likelier = (second[..., SIZE] == first[..., SIZE]) & (second[..., MASS] > first[..., MASS])
+    return torch.where((is_smaller | is_likelier)[..., None], second, first)
 
 
 def cover_scores(chunk: NodeProbabilities, targets: Tensor, most: int) -> Tensor:
@@ -190,17 +149,17 @@ def _sequence(chunk: NodeProbabilities, most: int) -> Iterator[tuple[Tensor, Ten
         covers.add(waiting_rows, classes[waiting_rows])  # also one that the cover holds: a later cover may need it
         rows = (waiting & ~_in_cover(chunk, nodes, classes)).nonzero()[:, 0]
         if len(rows):
-            every = covers.of_root()
-            best = _fewest(every)
-            mass[rows] = every.mass.gather(1, best[:, None])[rows, 0]
-            nodes[rows] = every.nodes[rows, best[rows]]
+            at_root = covers.covers[rows, 0]
+            best = at_root[torch.arange(len(rows), device=rows.device), _fewest(at_root)]
+            mass[rows] = best[:, MASS].to(mass)
+            nodes[rows] = best[:, NODES].long()
         yield classes, mass, nodes, waiting
 
 
-def _fewest(cover: Cover) -> Tensor:
+def _fewest(covers: Tensor) -> Tensor:
     """Return which number of nodes [B] has the smallest cover, less one; the more probable, then fewer nodes."""
-    least = cover.size == cover.size.amin(dim=1, keepdim=True)
-    mass = torch.where(least, cover.mass, -1.0)
+    least = covers[..., SIZE] == covers[..., SIZE].amin(dim=1, keepdim=True)
+    mass = torch.where(least, covers[..., MASS], -1.0)
     return (mass == mass.amax(dim=1, keepdim=True)).to(torch.uint8).argmax(dim=1)
 
 

@@ -4,13 +4,15 @@ Shapes: N examples, K classes.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
+from pydantic import Field
 from scipy.optimize import brentq
 from torch import Tensor
 
+from hierbench.config.validation import Closed
 from hierbench.metrics.calibration import as_probabilities, bin_counts, calibration_errors
 from hierbench.metrics.computations import sum_counts
 from hierbench.metrics.ranked_classes import as_tensor, check_shapes, known_targets, rows_at_a_time
@@ -19,7 +21,7 @@ LEAST_TEMPERATURE = 0.05
 LARGEST_TEMPERATURE = 20.0
 
 
-class Calibration(NamedTuple):
+class Calibration(Closed):
     """A fitted temperature and what it does to the examples that it was fitted on.
 
     Attributes:
@@ -30,11 +32,11 @@ class Calibration(NamedTuple):
         ece: expected calibration error in per cent before and after.
     """
 
-    temperature: float
+    temperature: float = Field(gt=0)
     at_bound: bool
     num: int
-    nll: tuple[float, ...]
-    ece: tuple[float, ...]
+    nll: tuple[float, float]
+    ece: tuple[float, float]
 
 
 def fit_temperature(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> float:
@@ -68,9 +70,13 @@ def calibrate(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> Calibr
     """Return the fitted temperature with NLL and ECE before and after; arguments as for `fit_temperature`."""
     values, true = _checked(scores, targets)
     temperature = fit_temperature(values, true)
-    nll = tuple(_moments(values, true, 1.0 / value)[0] for value in (1.0, temperature))
-    ece = tuple(expected_error(values / value, true) for value in (1.0, temperature))
-    return Calibration(temperature, temperature in (LEAST_TEMPERATURE, LARGEST_TEMPERATURE), len(true), nll, ece)
+    return Calibration(
+        temperature=temperature,
+        at_bound=temperature in (LEAST_TEMPERATURE, LARGEST_TEMPERATURE),
+        num=len(true),
+        nll=(_moments(values, true, 1.0)[0], _moments(values, true, 1.0 / temperature)[0]),
+        ece=(expected_error(values, true), expected_error(values / temperature, true)),
+    )
 
 
 def expected_error(scores: Tensor, targets: Tensor) -> float:

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from hierbench.answers.conformal import SetSummary
+from hierbench.answers.temperature import Calibration
 from hierbench.config.validation import Closed
 from hierbench.hierarchy.label_tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
@@ -28,16 +30,6 @@ MAX_BYTES = 1 << 26  # of an unpacked array
 MAX_NODES = 1 << 25  # of all rules
 Bins = tuple[list[int], list[float], list[float]]
 DIMENSIONS = {"patterns": 2, "pattern": 1, "nodes": 1, "confusions": 2, "content": 1}
-
-
-class FittedTemperature(Closed):
-    """See `hierbench.answers.temperature.Calibration`."""
-
-    temperature: float = Field(gt=0)
-    at_bound: bool
-    num: int
-    nll: tuple[float, float]
-    ece: tuple[float, float]
 
 
 class LevelCalibration(Closed):
@@ -57,18 +49,12 @@ class LevelCalibration(Closed):
     bins: tuple[Bins, Bins, Bins]
 
 
-class SetRecord(Closed):
-    """Sets of one kind, see `hierbench.answers.conformal.SetSummary`; `least` is the coverage of the worst branch."""
+class SetRecord(SetSummary):
+    """Sets of one kind; `least` is the coverage of the worst branch."""
 
     score: str
     nodes: int
     group_level: int | None
-    coverage: float
-    interval: tuple[float, float]
-    size: float
-    height: float
-    roots: float
-    empty: float
     least: float
 
 
@@ -90,7 +76,7 @@ class AnswerRecord(Closed):
     labels: list[str]
     parameters: dict[str, dict[str, Any]]
     curves: dict[str, list[tuple[float, float]]]
-    calibration: FittedTemperature
+    calibration: Calibration
     levels: list[LevelCalibration]
     sets: list[SetRecord]
     predictions: str
