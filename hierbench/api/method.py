@@ -3,6 +3,7 @@
 Shapes: B batch, N examples, D features, K classes, L levels, K_l nodes of a level.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,9 @@ def hyperparameter(
         grid: values that tuning searches; without a grid it is not tuned.
         examples: other values for `hierbench methods check`, if it is not a number, bool or Literal.
     """
-    return Field(default=default, ge=low, le=high, examples=list(examples), json_schema_extra={"grid": list(grid)})
+    limits = [-math.inf if low is None else low, math.inf if high is None else high]
+    extra: dict[str, Any] = {"grid": list(grid), "limits": limits}
+    return Field(default=default, ge=low, le=high, examples=list(examples), json_schema_extra=extra)
 
 
 class Parameters(Closed):

@@ -19,7 +19,7 @@ def tune(
         typer.Option("--methods", "--method", help="all, paper, or names and paths.", autocompletion=complete_methods),
     ] = "haframe",
     sampler: Annotated[
-        Literal["grid", "tpe"] | None, "Every point of the grid, or TPE with median pruning; by default the recipe's."
+        Literal["grid", "tpe"] | None, "Every point of the grid, or TPE; by default the recipe's."
     ] = None,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Number of TPE's configurations; by default the recipe's or the grid's.")

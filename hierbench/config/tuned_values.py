@@ -25,7 +25,7 @@ class Tuned(Closed):
     date: str  # of the end of the search
     sampler: str  # "grid" or "tpe"
     trials: int  # completed configurations
-    pruned: int  # configurations that were stopped early
+    pruned: int = 0  # configurations of searches before 0.2 that were stopped early
     runs: int  # per configuration
     earlier: int = 0  # configurations of searches that this one replaced, as when a range is widened
     mean: float  # of validation hierdist@1 over the runs
@@ -33,6 +33,7 @@ class Tuned(Closed):
     runner_up: dict[str, float] = Field(default={})  # the second best
     runner_up_mean: float | None = None
     runner_up_ci95: float | None = None
+    others: dict[str, dict[str, float]] = Field(default={})  # what other rules would have chosen, by the rule
     ends: tuple[str, ...] = ()  # hyperparameters that are at an end of the range that was searched
     separated: bool = False  # whether the two intervals are disjoint; if not, the choice may be due to chance
 

@@ -29,13 +29,11 @@ class Batch:
     Attributes:
         jobs: of which those are run that are not done.
         labels: {id: label}.
-        should_stop: whether a job is not started, or stopped where it is.
         on_end: called after each job.
     """
 
     jobs: Sequence[Job]
     labels: Mapping[str, str]
-    should_stop: Callable[[Job], bool] = field(default=lambda job: False)
     on_end: Callable[[Job], None] = field(default=lambda job: None)
 
 
@@ -87,9 +85,7 @@ class Execution:
         extract_features(batch.jobs, self.plan.setting)
         with self.meter:
             try:
-                self.failed |= run_jobs(
-                    batch.jobs, self.plan.setting, progress, ended, self.meter.say, batch.should_stop
-                )
+                self.failed |= run_jobs(batch.jobs, self.plan.setting, progress, ended, self.meter.say)
             except KeyboardInterrupt:
                 for run_id, (done, total) in running.items():
                     place = f"{labels[run_id]} at epoch {int(done)} of {total}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hierbench.execution.run_job import Outcome, StoppedError
+from hierbench.execution.run_job import Outcome
 from hierbench.runs.job import Job
 from hierbench.runs.peers import OnProgress, Peers
 from hierbench.runs.repair import Note, is_finished
@@ -21,7 +21,6 @@ class Queue:
     on_progress: OnProgress
     on_end: OnEnd
     note: Note
-    should_stop: Callable[[Job], bool]
 
     def __post_init__(self) -> None:
         self.peers = Peers(self.store)
@@ -37,7 +36,6 @@ class Queue:
         """
         if outcome.state == "taken":
             self.waiting.append(job)
-        if outcome.state in ("taken", "stopped"):
             return
         if outcome.state == "failed":
             self.failed[job.id] = outcome.error
@@ -48,20 +46,10 @@ class Queue:
                 self._started.add(other.id)
                 self.waiting.append(other)
 
-    def reporter(self, job: Job) -> Callable[[float, int], None]:
-        """Return the callback for the progress of a job in this process, which stops the job once it is over."""
-
-        def report(done: float, total: int) -> None:
-            self.on_progress(job, done, total)
-            if self.should_stop(job):
-                raise StoppedError
-
-        return report
-
     def take(self, running: set[str]) -> Job | None:
         """Remove and return the first job that can start.
 
-        A job leaves the queue here if one of its bases failed, if another process finished it, or if it is over.
+        A job leaves the queue here if one of its bases failed, or if another process finished it.
         """
         unfinished = running | {job.id for job in self.waiting}
         for job in list(self.waiting):
@@ -69,8 +57,6 @@ class Queue:
             if failed:
                 self.waiting.remove(job)
                 self.end(job, Outcome("failed", f"its base failed: {self.failed[failed[0]]}"))
-            elif self.should_stop(job):
-                self.waiting.remove(job)
             elif not unfinished.isdisjoint(job.spec.bases) or self.peers.has(job):
                 continue
             elif is_finished(job.spec, self.store):

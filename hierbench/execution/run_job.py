@@ -39,14 +39,10 @@ from hierbench.utils.text import one_line
 
 
 class Outcome(NamedTuple):
-    """How an attempt at a job ended: "taken" by another process, or "stopped" by a `Report` and left to be resumed."""
+    """How an attempt at a job ended: "taken" by another process, or otherwise."""
 
-    state: Literal["done", "failed", "taken", "stopped"]
+    state: Literal["done", "failed", "taken"]
     error: str = ""
-
-
-class StoppedError(Exception):
-    """Raised by a `Report` to stop the job here."""
 
 
 def receive_job(content: dict[str, Any], *references: str) -> Job | Outcome:
@@ -79,8 +75,6 @@ def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Out
     try:
         # Checked again: the previous holder of the lock may have finished the job.
         return Outcome("done") if is_finished(job.spec, setting.store) else _run(job, setting, lock, report, note)
-    except StoppedError:
-        return Outcome("stopped")
     except LostError as error:
         note(f"note: {job.spec.label}: {error}")
         return Outcome("taken")
@@ -159,7 +153,7 @@ def _run(job: Job, setting: Setting, lock: Lock, report: Report, note: Note) -> 
             details["base_predictions"] = _rescore(job, setting, run, note)
         set_status("done", files=fingerprints(run.folder))
     except BaseException as error:  # a method may raise anything
-        if is_interrupt(error) or isinstance(error, LostError | StoppedError):
+        if is_interrupt(error) or isinstance(error, LostError):
             raise
         expected = isinstance(error, UserError | NonFiniteLossError | OutOfMemoryError | OSError)
         reason = describe_error(error, run.folder) if expected else error_line(error)

@@ -4,8 +4,9 @@ Several commands may share a runs folder: whichever has a job's lock runs it, th
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from hierbench.execution.job_queue import OnEnd, Queue
 from hierbench.execution.resources import Setting
@@ -51,18 +52,15 @@ def run_jobs(
     on_progress: OnProgress,
     on_end: OnEnd,
     note: Note = say,
-    should_stop: Callable[[Job], bool] = lambda job: False,
 ) -> dict[str, str]:
     """Run every job that is not done; return {id: error} of those that failed or could not start.
-
-    A job that `should_stop` is not started, or is stopped, without a call of `on_end`, and can be resumed.
 
     Raises:
         KeyboardInterrupt: passed on after the workers are stopped; finished jobs are kept.
         UserError: the runs folder can no longer be written.
     """
     create_runs(jobs, setting.store, note)
-    queue = Queue(jobs, setting.store, on_progress, on_end, note, should_stop)
+    queue = Queue(jobs, setting.store, on_progress, on_end, note)
     if setting.executor == "ray":
         from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency
 
@@ -74,7 +72,7 @@ def run_jobs(
     while queue.waiting:
         job = queue.take(set())
         if job:
-            outcome = execute(job, local_setting, throttled(queue.reporter(job), 0.2), queue.note)
+            outcome = execute(job, local_setting, throttled(partial(on_progress, job), 0.2), queue.note)
             queue.end(job, outcome)
             if outcome.state == "failed" and not can_compute(local_setting.device):
                 raise UserError(f"this process can no longer use the GPU ({outcome.error}); run the same command again")

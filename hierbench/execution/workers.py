@@ -104,14 +104,11 @@ class Worker:
         """Forward its messages: ("progress", done, total), ("note", line), ("end", *outcome) or ("last", *outcome).
 
         Returns:
-            Whether it still runs; False after it died, cannot use its device any more, or its job is over.
+            Whether it still runs; False after it died or cannot use its device any more.
         """
         job = self.job
         if job is None:
             return True
-        if queue.should_stop(job):
-            self.stop()
-            return False
         try:
             while self.connection.poll():
                 kind, *content = self.connection.recv()

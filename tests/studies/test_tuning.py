@@ -2,7 +2,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from optuna.trial import TrialState
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
@@ -10,7 +9,6 @@ from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_f
 from hierbench.data.prepared import Prepared
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
-from hierbench.execution.scheduler import run_jobs
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
@@ -21,6 +19,11 @@ from tests.support.run_files import history_of, metrics_of
 
 QUICK = ["train.epochs=1", "train.batch_size=96", "model.backbone=wrn10-1-s4", "tune.runs=2"]
 GRID = Space({"alpha": (0.3, 0.5), "gamma": (2.0, 4.0)}, {"alpha": (0.0, 1.0), "gamma": (0.1, 20.0)}, 4)
+
+
+def results_of(value, top1=50.0, severity=2.0):
+    """The validation metrics of a run."""
+    return {"hierdist@1": value, "top1": top1, "mistake_severity": severity, "hierdist@5": 1.0}
 
 
 def value_of(params):
@@ -106,7 +109,7 @@ def tried(search, value_of=value_of):
         for trial in batch:
             configurations.append(dict(trial.params))
             value = value_of(trial.params)
-            search.end(trial, [value - 0.1, value + 0.1])
+            search.end(trial, [results_of(value - 0.1), results_of(value + 0.1)])
     return configurations
 
 
@@ -173,7 +176,6 @@ TUNED = Tuned(
     date="2026-11-20",
     sampler="grid",
     trials=4,
-    pruned=0,
     runs=3,
     mean=1.25,
 )
@@ -199,58 +201,41 @@ def test_a_search_over_a_wider_range_counts_the_one_before(tmp_path):
         assert read_tuned(file)[key].budget == f"{configurations} x 3"
 
 
-def test_configurations_worse_than_the_median_are_pruned():
-    """After two epochs of its first run, whenever that is asked; a grid is searched to its end."""
-
-    def history(values):
-        return [{"epoch": epoch, "val_hierdist@1": value} for epoch, value in enumerate(values, 1)]
-
-    search = Search(Space(GRID.grid, GRID.ranges, 8), "tpe")
-    for value, trial in zip((1.0, 1.1, 1.2, 1.3), search.next(), strict=True):
-        assert not search.is_worse(trial, history([9.0 * value] * 3 + [value]), 4)  # of its own batch none is complete
-        search.end(trial, [value])
-    better, worse, late, later = search.next()
-    assert not search.is_worse(better, history([1.0, 1.0, 1.0]), 4)
-    assert not search.is_worse(worse, history([99.0]), 4) and not search.is_worse(worse, [], 4)
-    assert search.is_worse(worse, history([99.0, 99.0]), 4) and search.is_worse(worse, history([99.0, 99.0]), 4)
-    assert not search.is_worse(late, history([1.0, 1.0, 1.0, 99.0]), 4)  # the last epoch is its value
-    assert search.is_worse(later, history([99.0, 99.0, 1.0, 1.0]), 4)  # however good it became, as it had to stop
-    states = [search.trials()[trial.number].state for trial in (better, worse, late, later)]
-    assert states == [TrialState.RUNNING, TrialState.PRUNED, TrialState.RUNNING, TrialState.PRUNED]
-    assert search.trials()[worse.number].last_step == 2
-    best = winner(search, "s", 2)
-    assert (best.trials, best.pruned, best.budget) == (4, 2, "6 x 2")
-    grid = Search(GRID, "grid")
-    assert not any(grid.is_worse(trial, history([99.0] * 3), 4) for trial in grid.next())
+def test_ranges_are_widened_where_the_best_value_is_at_an_end():
+    """By half their length after each eight configurations, within the limits; rates by half of their decades."""
+    ranges = {"alpha": (0.4, 0.6), "gamma": (1.0, 2.0), "lr.classifier": (0.01, 1.0)}
+    space = Space({}, ranges, 24, {"alpha": (0.0, 0.65)})
+    assert space.widened({"alpha": 0.6, "gamma": 1.5, "lr.classifier": 0.011}).ranges == {
+        "alpha": (0.4, 0.65),
+        "gamma": (1.0, 2.0),
+        "lr.classifier": (pytest.approx(0.001), 1.0),
+    }
+    assert space.widened({"alpha": 0.4, "gamma": 2.0, "lr.classifier": 1.0}).ranges == {
+        "alpha": (pytest.approx(0.3), 0.6),
+        "gamma": (1.0, 2.5),
+        "lr.classifier": (0.01, pytest.approx(10.0)),
+    }
+    search = Search(replace(space, ranges={"gamma": (1.0, 2.0)}), "tpe")
+    gammas = [params["gamma"] for params in tried(search, lambda params: -params["gamma"])]
+    assert max(gammas[:8]) <= 2.0 < max(gammas) and search.space.ranges["gamma"][0] == 1.0
+    assert search_space(load_recipe("shapes"), find_method("haframe")).limits["alpha"] == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
-def test_a_job_that_is_over_is_stopped_and_can_be_resumed(target, data_dir, tmp_path, workers, monkeypatch):
-    """In this process and in workers; waiting jobs are not started."""
-    monkeypatch.setattr("hierbench.execution.scheduler.throttled", lambda report, seconds: report)  # however fast it is
-    setting = Setting(tmp_path / "runs", data_dir, workers=workers, threads=1)
-    epochs = 4 if workers == 1 else 60  # workers are asked every half second
-    recipe = load_recipe("shapes", [*QUICK, f"train.epochs={epochs}", "tune.runs=3"])
-    plan = Target(recipe, target.prepared, target.method, "type-II", None).jobs({"alpha": 0.3})
-    ended, doomed = [], {plan[0].id, plan[2].id}
-
-    def should_stop(job):
-        run = setting.store.run(job.id)
-        return job.id == plan[2].id or (job.id == plan[0].id and (run.folder / "history.csv").exists())
-
-    failed = run_jobs(
-        plan,
-        setting,
-        lambda *_: None,
-        lambda job, outcome: ended.append((job.id, outcome.state)),
-        should_stop=should_stop,
-    )
-    assert failed == {} and ended == [(plan[1].id, "done")]
-    states = {job.id: setting.store.run(job.id).status["state"] for job in plan}
-    assert states == {plan[0].id: "running", plan[1].id: "done", plan[2].id: "planned"}
-    assert 1 <= len(history_of(setting.store.run(plan[0].id))) < epochs
-    assert run_jobs(plan, setting, lambda *_: None, lambda job, outcome: ended.append((job.id, outcome.state))) == {}
-    assert {job_id for job_id, _ in ended[1:]} == doomed and len(ended) == 3
+def test_what_another_rule_would_have_chosen():
+    """The least severity counts twice, at any accuracy and within half a point of the best."""
+    search = Search(GRID, "grid")
+    values = [(1.0, 60.0, 2.5, 1.4), (1.1, 61.0, 2.4, 1.3), (1.2, 60.6, 2.3, 1.2), (1.3, 50.0, 2.0, 1.25)]
+    points = []
+    for (value, top1, severity, further), trial in zip(values, search.next(), strict=True):
+        search.end(trial, [results_of(value, top1, severity) | {"hierdist@5": further}])
+        points.append(trial.params)
+    best = winner(search, "s", 1)
+    assert best.params == points[0] and best.others == {
+        "top1": points[1],
+        "mistake_severity": points[3],
+        "hierdist@5": points[2],
+        "mistake_severity within 0.5 of top1": points[2],
+    }
 
 
 def test_two_searches_that_end_at_the_same_time_both_keep_their_results(tmp_path):

@@ -37,27 +37,11 @@ class Batches:
                 self._trials |= {job.id: trial for job in jobs}
                 self.labels |= {job.id: f"{self._label(trial)} seed {job.spec.seed}" for job in jobs}
                 self._count(job for job in jobs if is_finished(job.spec, self.store))
-            ids = [job.id for trial in batch for job in self._jobs[trial.number]]
-            self.request = extend_request(self.store.root, self.request, ids)
-            continued = batch
-            if self.search.sampler == "tpe":
-                first = [self._jobs[trial.number][0] for trial in batch]
-                yield Batch(first, self.labels, should_stop=self._is_worse)
-                continued = [
-                    self._trials[job.id]
-                    for job in first
-                    if not self._is_worse(job) and job.id not in self.execution.failed
-                ]
-            jobs = [job for trial in continued for job in self._jobs[trial.number]]
+            jobs = [job for trial in batch for job in self._jobs[trial.number]]
+            self.request = extend_request(self.store.root, self.request, [job.id for job in jobs])
             yield Batch(jobs, self.labels, on_end=self._on_end)
             for trial in batch:
                 self._end(trial)
-
-    def _is_worse(self, job: Job) -> bool:
-        """Whether the trial has been pruned; `job` is its first run."""
-        run = read_record(self.store.run(job.id).folder)
-        history = run.history() if run.epochs_done else []
-        return self.search.is_worse(self._trials[job.id], history, job.spec.train.epochs)
 
     def _on_end(self, job: Job) -> None:
         """End the trial of a job if all its runs are done."""
@@ -70,21 +54,16 @@ class Batches:
         jobs = self._jobs.pop(trial.number, [])
         if not jobs:  # it ended when another command finished the runs that ours waited for
             return
-        self._count(jobs)  # pruned ones too
+        self._count(jobs)
         runs = [job.id for job in jobs]
         failed = self.execution.failed
-        if self.search.trials()[trial.number].state == TrialState.RUNNING:  # not pruned
-            errors = [failed[run] for run in runs if run in failed]
-            values = (
-                [] if errors else [read_record(self.store.run(run).folder).result["val"][OBJECTIVE] for run in runs]
-            )
-            self.search.end(trial, values, *errors[:1])
+        errors = [failed[run] for run in runs if run in failed]
+        results = [] if errors else [read_record(self.store.run(run).folder).result["val"] for run in runs]
+        self.search.end(trial, results, *errors[:1])
         frozen = self.search.trials()[trial.number]
         if not self.record.add(frozen, runs):  # added by an earlier command, or by another that is running
             return
-        if frozen.state == TrialState.PRUNED:
-            self.execution.meter.say(f"{self._label(trial)}: stopped after epoch {frozen.last_step}")
-        elif frozen.state == TrialState.COMPLETE:
+        if frozen.state == TrialState.COMPLETE:
             self.execution.meter.say(f"{self._label(trial)}: validation {OBJECTIVE} {frozen.value:.4f}")
 
     def _label(self, trial: Trial) -> str:

@@ -8,7 +8,7 @@ the work through the locks of its runs.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,20 +36,26 @@ from hierbench.utils.lock import Lock
 
 FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never reported
 OBJECTIVE = "hierdist@1"
+OTHER_METRICS = (("top1", -1.0), ("mistake_severity", 1.0), ("hierdist@5", 1.0))  # and the sign of what is least
 STARTUP = 6  # configurations that TPE draws at random
 TRIALS_PER_BATCH = (
     4  # configurations that TPE chooses at once; not the number of workers, so that all machines choose the same
 )
+WIDENED_AFTER = 8  # configurations of TPE, again and again
 Params = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The space of a search: a grid {name: values}, or ranges {name: (low, high)} with a number of trials."""
+    """The space of a search: a grid {name: values}, or ranges {name: (low, high)} with a number of trials.
+
+    `limits` {name: (least, largest)} are the values that a hyperparameter can have at all.
+    """
 
     grid: Mapping[str, Sequence[float]]
     ranges: Mapping[str, tuple[float, float]]
     trials: int
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def points(self) -> list[dict[str, float]]:
@@ -58,13 +64,31 @@ class Space:
 
     def ends_near(self, params: Params) -> tuple[str, ...]:
         """Return the hyperparameters within a twentieth of an end of their ranges, as users see them."""
-        ends = []
-        for name, value in params.items():
-            low, high = self.ranges[name]
-            scale = math.log if is_logarithmic(name, low, high) else float
-            if low < high and not 0.05 < (scale(value) - scale(low)) / (scale(high) - scale(low)) < 0.95:
-                ends.append(f"{name} {value:.3g} of {low:g} to {high:g}")
-        return tuple(ends)
+        ends = [(name, value, *self.ranges[name]) for name, value in params.items() if self._place(name, value)]
+        return tuple(f"{name} {value:.3g} of {low:g} to {high:g}" for name, value, low, high in ends)
+
+    def _place(self, name: str, value: float) -> int:
+        """Return -1 for a value within a twentieth of the lower end of its range, 1 for the upper, else 0."""
+        low, high = self.ranges[name]
+        if low >= high:
+            return 0
+        scale = math.log if is_logarithmic(name, low, high) else float
+        share = (scale(value) - scale(low)) / (scale(high) - scale(low))
+        return int(share >= 0.95) - int(share <= 0.05)
+
+    def widened(self, params: Params) -> "Space":
+        """Return the space with each range longer by half beyond the end near which its value lies, within limits."""
+        ranges = dict(self.ranges)
+        for name, (low, high) in self.ranges.items():
+            place = self._place(name, params[name])
+            least, largest = self.limits.get(name, (-math.inf, math.inf))
+            is_log = is_logarithmic(name, low, high)
+            if place < 0:
+                low = max(low * math.sqrt(low / high) if is_log else low - (high - low) / 2.0, least)
+            elif place > 0:
+                high = min(high * math.sqrt(high / low) if is_log else high + (high - low) / 2.0, largest)
+            ranges[name] = (low, high)
+        return replace(self, ranges=ranges)
 
     def of(self, model: Model, feature_type: FeatureType) -> "Space | None":
         """Return the space of one type, with as many trials; None where nothing of it is left.
@@ -89,11 +113,14 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
         UserError: the recipe's grid has a name that the method does not tune, no points, or a value out of bounds.
     """
     grid: dict[str, Sequence[float]] = {}
+    limits = dict[str, tuple[float, float]]()
     for name, info in method.cls.Params.model_fields.items():
         extra = info.json_schema_extra
-        values = extra.get("grid") if isinstance(extra, dict) else None
-        if isinstance(values, list) and values:
-            grid[name] = [float(value) for value in values if isinstance(value, int | float)]
+        declared: dict[str, Any] = extra if isinstance(extra, dict) else {}
+        low, high = declared.get("limits", (-math.inf, math.inf))
+        limits[name] = (low, high)
+        if declared.get("grid"):
+            grid[name] = [float(value) for value in declared["grid"]]
     not_shared = [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]
     if not_shared:
         raise UserError(f"tune.grid.all.{not_shared[0]}: all methods share only {', '.join(RATE_NAMES)}")
@@ -115,7 +142,7 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
     if not grid:
         return None
     ranges = {name: (min(values), max(values)) for name, values in grid.items()}
-    space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
+    space = Space(grid, ranges, math.prod(len(values) for values in grid.values()), limits)
     for point in space.points:
         params = {name: value for name, value in point.items() if not name.startswith(PREFIX)}
         method.params(recipe.params_for(method.name) | params)  # raises out of bounds
@@ -179,9 +206,10 @@ def is_logarithmic(name: str, low: float, high: float) -> bool:
 
 
 class Search:
-    """The configurations of one search and their results; `sampler` is "grid", or "tpe" with median pruning.
+    """The configurations of one search and their results; `sampler` is "grid" or "tpe".
 
-    TPE begins with the configuration `start`, and its ranges include it.
+    TPE begins with the configuration `start`, and its ranges include it. After each eight configurations those
+    ranges are widened at whose ends the best one lies, see `Space.widened`; a larger budget continues a smaller one.
     """
 
     def __init__(self, space: Space, sampler: str, start: Params | None = None) -> None:
@@ -193,9 +221,7 @@ class Search:
         self.sampler = sampler
         self.start = start
         self._study = optuna.create_study(
-            direction="minimize",
-            sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=STARTUP),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
+            direction="minimize", sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=STARTUP)
         )
 
     def next(self) -> list[Trial]:
@@ -203,6 +229,9 @@ class Search:
         num_trials = self.space.trials - len(self._study.trials)
         distributions: dict[str, Any]
         if self.sampler == "tpe":
+            results = self.results()
+            if results and len(self._study.trials) % WIDENED_AFTER == 0 and num_trials:
+                self.space = self.space.widened(results[0][0])
             ranges = self.space.ranges.items()
             distributions = {name: FloatDistribution(*ends, log=is_logarithmic(name, *ends)) for name, ends in ranges}
             if self.start is not None and not self._study.trials:
@@ -213,29 +242,15 @@ class Search:
             self._study.enqueue_trial(point)
         return [self._study.ask(distributions) for _ in range(num_trials)]
 
-    def is_worse(self, trial: Trial, history: Sequence[Mapping[str, float]], epochs: int) -> bool:
-        """Whether a trial is pruned: from the second epoch on, its first run was worse than the median of others.
-
-        Depends only on the history and on earlier batches, not on when it is called.
-        """
-        state = self.trials()[trial.number]
-        if state.state == TrialState.PRUNED or self.sampler == "grid":
-            return state.state == TrialState.PRUNED
-        for row in history[len(state.intermediate_values) : epochs - 1]:
-            trial.report(row[f"val_{OBJECTIVE}"], int(row["epoch"]))
-            if trial.should_prune():
-                self._study.tell(trial, state=TrialState.PRUNED)
-                return True
-        return False
-
-    def end(self, trial: Trial, values: Sequence[float], error: str = "") -> None:
-        """End a trial with the mean of its runs' values, or with the error of a failed run."""
-        trial.set_user_attr("values", list(values))
+    def end(self, trial: Trial, results: Sequence[Mapping[str, Any]], error: str = "") -> None:
+        """End a trial with the validation metrics of its runs, of which the mean objective counts, or with an error."""
+        for name in (OBJECTIVE, *dict(OTHER_METRICS)):
+            trial.set_user_attr(name, [result.get(name) for result in results])
         if error:
             trial.set_user_attr("error", error)
             self._study.tell(trial, state=TrialState.FAIL)
         else:
-            self._study.tell(trial, sum(values) / len(values))
+            self._study.tell(trial, _mean_of(trial, OBJECTIVE))
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials so far, in order of choice."""
@@ -245,7 +260,28 @@ class Search:
         """Return hyperparameters and summary of the complete trials, best first; equal ones in the order of choice."""
         complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
         ranked = sorted(complete, key=lambda trial: trial.value or 0.0)
-        return [(trial.params, summarise(trial.user_attrs["values"])) for trial in ranked]
+        return [(trial.params, summarise(trial.user_attrs[OBJECTIVE])) for trial in ranked]
+
+    def other_choices(self) -> dict[str, dict[str, Any]]:
+        """Return the configuration that another rule would have chosen, by the rule; {} without a complete trial.
+
+        The rules are the best mean of each of `OTHER_METRICS`, and the least severity among the configurations whose
+        top-1 accuracy is within half a point of the best.
+        """
+        trials = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
+        if not trials:
+            return {}
+        most = max(_mean_of(trial, "top1") for trial in trials)
+        near = [trial for trial in trials if _mean_of(trial, "top1") >= most - 0.5]
+        best = {name: min(trials, key=lambda trial: sign * _mean_of(trial, name)) for name, sign in OTHER_METRICS}
+        best["mistake_severity within 0.5 of top1"] = min(near, key=lambda trial: _mean_of(trial, "mistake_severity"))
+        return {rule: trial.params for rule, trial in best.items()}
+
+
+def _mean_of(trial: Trial | FrozenTrial, metric: str) -> float:
+    """Return the mean of a metric over the runs of a trial; a run without mistakes has a severity of 0."""
+    values = trial.user_attrs[metric]
+    return sum(value or 0.0 for value in values) / len(values)
 
 
 def without_password(storage: str) -> str:

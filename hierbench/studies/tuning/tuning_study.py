@@ -141,7 +141,7 @@ def run_search(
     runs = target.recipe.tune.runs
     name = target.study(search.space, search.sampler)
     record = TrialRecord(storage, name, execution.plan.request.options.runs)
-    done = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in record.trials())
+    done = sum(trial.state == TrialState.COMPLETE for trial in record.trials())
     place = f"study {name!r} in {without_password(storage)}"
     say(f"{target.label}: {search.space.trials} configurations x {runs} runs, {done} done; {place}")
     row = f"{target.method.name}:{target.type}"
@@ -230,7 +230,6 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         sampler=search.sampler,
         trials=len(results),
-        pruned=sum(trial.state == TrialState.PRUNED for trial in search.trials()),
         runs=runs,
         mean=best.mean,
         ci95=best.ci95,
@@ -238,6 +237,7 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
         runner_up_mean=runner_up.mean,
         runner_up_ci95=runner_up.ci95,
         separated=separated,
+        others=search.other_choices(),
         ends=search.space.ends_near(params),
     )
 
@@ -270,4 +270,10 @@ def _choice(target: Target, best: Tuned, file: Path) -> str:
     why = "its interval overlaps the next one's" if best.runs > 1 else "one run each has no interval"
     certain = "" if best.separated else f"; {why}, so the choice may be due to chance"
     ends = f"; at an end of its range: {', '.join(best.ends)}" if best.ends else ""
-    return f"{target.label}: {format_params(best.params)} ({best.budget} runs){certain}{ends}; written to {file}"
+    by_params = dict[str, list[str]]()
+    for rule, params in best.others.items():
+        if params != best.params:
+            by_params.setdefault(format_params(params), []).append(rule)
+    others = "".join(f"; by {' and '.join(rules)} {params}" for params, rules in by_params.items())
+    about = f"{certain}{ends}{others}; written to {file}"
+    return f"{target.label}: {format_params(best.params)} ({best.budget} runs){about}"
