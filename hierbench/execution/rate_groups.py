@@ -1,5 +1,7 @@
 """The groups of parameters that a method may have with learning rates of their own, which a recipe may set."""
 
+from torch.nn import Parameter
+
 from hierbench.api.method import Method, trainable_groups
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.rates import PREFIX, RATE_NAMES, check_group_names, own_rates
@@ -28,6 +30,19 @@ def group_names(
     """
     if not has_own_groups(loaded):
         return []
+    groups = _find_groups(recipe, loaded, hierarchy, feature_type)
+    return None if groups is None else [name for name in groups if PREFIX + name not in RATE_NAMES]
+
+
+def has_classifier(recipe: Recipe, loaded: LoadedMethod) -> bool:
+    """Whether a method has trainable parameters with the classifier's rate, as far as that is known."""
+    groups = _find_groups(recipe, loaded)
+    return groups is None or bool(groups["classifier"])
+
+
+def _find_groups(
+    recipe: Recipe, loaded: LoadedMethod, hierarchy: Hierarchy | None = None, feature_type: FeatureType | None = None
+) -> dict[str, list[Parameter]] | None:
     sizes = recipe.expected.level_sizes
     if hierarchy is None and not sizes:
         return None
@@ -40,7 +55,7 @@ def group_names(
         if isinstance(error, UserError):
             raise
         return None
-    return [name for name in trainable_groups(method) if PREFIX + name not in RATE_NAMES]
+    return trainable_groups(method)
 
 
 def check_rates(

@@ -88,7 +88,7 @@ GRIDS = {  # of HAFrame
     "tune.grid.haframe.alpha=[2.0]": "hyperparameters of haframe: alpha",
     "tune.grid.haframe.lr.clasifier=[0.1]": f"haframe tunes alpha, gamma, {RATES}",
     "tune.grid.haframe.lr=[0.1]": f"haframe tunes alpha, gamma, {RATES}",
-    "tune.grid.haframe.lr.classifier=[0.1,0]": "a learning rate must be positive, not 0",
+    "tune.grid.haframe.lr.transform=[0.1,0]": "a learning rate must be positive, not 0",
     "tune.grid.all.lr.classifier=[]": "tune.grid.all.lr.classifier is empty",
     "tune.grid.all.gamma=[1]": f"all methods share only {RATES}",
 }

@@ -61,14 +61,17 @@ def test_the_space_comes_from_the_methods_params():
 
 def test_learning_rates_are_searched_where_the_recipe_has_points():
     """Those of all methods, unless a method has its own."""
-    recipe = load_recipe("shapes", ["tune.grid.all.lr.classifier=[0.1,0.001]", "tune.grid.ce.lr.classifier=[1,1,2]"])
+    points = ["tune.grid.all.lr.classifier=[0.1,0.001]", "tune.grid.haframe.lr.transform=[0.1,0.001]"]
+    recipe = load_recipe("shapes", [*points, "tune.grid.ce.lr.classifier=[1,1,2]"])
     spaces = {name: search_space(recipe, find_method(name)) for name in ("ce", "flamingo", "haframe")}
     assert spaces["ce"].grid == {"lr.classifier": [1.0, 2.0]} and spaces["ce"].trials == 2
     assert spaces["flamingo"].grid == {"lr.classifier": [0.1, 0.001]}
-    assert list(spaces["haframe"].grid) == ["alpha", "gamma", "lr.classifier"]
-    assert spaces["haframe"].points[1] == spaces["haframe"].points[0] | {"lr.classifier": 0.001}
-    assert spaces["haframe"].ranges["lr.classifier"] == (0.001, 0.1)
+    assert list(spaces["haframe"].grid) == ["alpha", "gamma", "lr.transform"]  # its classifier is fixed
+    assert spaces["haframe"].points[1] == spaces["haframe"].points[0] | {"lr.transform": 0.001}
+    assert spaces["haframe"].ranges["lr.transform"] == (0.001, 0.1)
     assert spaces["haframe"].ranges["gamma"] == (1.0, 5.0)
+    with pytest.raises(UserError, match="haframe has no parameters with this rate"):
+        search_space(load_recipe("shapes", ["tune.grid.haframe.lr.classifier=[0.1]"]), find_method("haframe"))
 
 
 def test_type_i_on_a_frozen_backbone_has_no_rate_of_the_backbone():

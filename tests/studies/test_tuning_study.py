@@ -102,9 +102,9 @@ def test_a_failed_configuration_alone_is_tried_again_by_the_next_command(unstabl
     assert tuned_in(tmp_path)["unstable"].trials == 2 and recorded(tmp_path) == ["COMPLETE", "COMPLETE", "FAIL"]
 
 
-RATES = ("train.batch_size=480", "tune.runs=1", "tune.grid.all.lr.classifier=[0.02,0.05]")
+RATES = ("train.batch_size=480", "tune.runs=1", "tune.grid.all.lr.transform=[0.02,0.05]")
 POINTS = (
-    "tune.grid.ce.lr.classifier=[0.01,0.1]",
+    "tune.grid.ce.lr.transform=[0.01,0.1]",
     "tune.grid.haframe.alpha=[0.4]",
     "tune.grid.haframe.gamma=[8]",
 )
@@ -122,11 +122,11 @@ def rates(tmp_path_factory, data_dir):
 def test_learning_rates_of_every_method_are_searched(rates):
     folder, found, *_ = rates
     assert "ce type-II: 2 configurations x 1 runs" in found.err
-    assert found.table.columns[2:6] == ["Rank", "lr.classifier", "alpha", "gamma"]
+    assert found.table.columns[2:6] == ["Rank", "lr.transform", "alpha", "gamma"]
     ce = tuned_in(folder)["ce"].params
     haframe = tuned_in(folder)["haframe"].params
-    assert ce.keys() == {"lr.classifier"} and ce["lr.classifier"] in (0.01, 0.1)
-    assert (haframe["alpha"], haframe["gamma"]) == (0.4, 8.0) and haframe["lr.classifier"] in (0.02, 0.05)
+    assert ce.keys() == {"lr.transform"} and ce["lr.transform"] in (0.01, 0.1)
+    assert (haframe["alpha"], haframe["gamma"]) == (0.4, 8.0) and haframe["lr.transform"] in (0.02, 0.05)
 
 
 def test_a_comparison_takes_the_rates_also_of_a_re_ranked_row(rates):
@@ -135,8 +135,8 @@ def test_a_comparison_takes_the_rates_also_of_a_re_ranked_row(rates):
     final = {spec["method"]["name"]: (name, spec) for name, spec in specs.items() if spec["split"] == "test"}
     assert len(specs) == 4 + 3 and final["crm"][1]["base"] == final["ce"][0]
     for method, (_, spec) in final.items():
-        rate = tuned_in(folder)["ce" if method == "crm" else method].params["lr.classifier"]
-        assert spec["train"]["lr"] == {"backbone": 0.1, "transform": 0.15, "classifier": rate}
+        rate = tuned_in(folder)["ce" if method == "crm" else method].params["lr.transform"]
+        assert spec["train"]["lr"] == {"backbone": 0.1, "transform": rate, "classifier": 0.15}
     assert "learning rates tuned per method" in compared.markdown + compared.err
 
 

@@ -27,7 +27,7 @@ from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import json_digest
 from hierbench.data.prepared import Prepared
 from hierbench.execution.jobs import make_spec, with_params
-from hierbench.execution.rate_groups import group_names
+from hierbench.execution.rate_groups import group_names, has_classifier
 from hierbench.leaderboard.statistics import Summary, summarise
 from hierbench.runs.job import Job
 from hierbench.utils.errors import UserError, foreign_errors
@@ -136,6 +136,10 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
                 raise UserError(f"tune.grid.{section}.{name}: {section} tunes {', '.join([*grid, *rates])}")
             if not points:
                 raise UserError(f"tune.grid.{section}.{name} is empty")
+            if name == f"{PREFIX}classifier" and not has_classifier(recipe, method):
+                if section != "all":
+                    raise UserError(f"tune.grid.{section}.{name}: {section} has no parameters with this rate")
+                continue
             grid[name] = list(dict.fromkeys(points))
             if name.startswith(PREFIX) and min(points) <= 0:
                 raise UserError(f"tune.grid.{section}.{name}: a learning rate must be positive, not {min(points):g}")
