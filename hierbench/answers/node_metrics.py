@@ -4,7 +4,6 @@ Shapes: N examples. Nodes are numbered as `hierbench.hierarchy.Nodes` numbers th
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -79,7 +78,7 @@ def example_metrics(
     """Return the metrics of each example, [N] float64, of checked arguments of `node_metrics`."""
     tables = node_tables(hierarchy, nodes.device)
     tree = tables.nodes
-    ancestor = common_ancestors(nodes, targets, hierarchy)
+    ancestor = tree.common_ancestors(nodes, targets)
     counted = int(root)
     shared, predicted, true = (tree.depth[each].double() + counted for each in (ancestor, nodes, targets))
     precision = torch.where(predicted > 0, shared / predicted, 1.0)
@@ -100,26 +99,6 @@ def example_metrics(
         "lca_distance": (tree.distance[ancestor] - tree.distance[targets]).double(),
         "coverage": coverage,
     }
-
-
-def common_ancestors(nodes: Tensor, others: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """Return the lowest common ancestors [N] of nodes [N] and others [N]; of a node and one above it, that one."""
-    tree = node_tables(hierarchy, nodes.device).nodes
-    path = tree.paths[_some_class(hierarchy, nodes.device)]  # [num_nodes, L] the path of a class at or below each node
-    same = (path[nodes] == path[others]).long().cumprod(dim=1).sum(dim=1)
-    depth = torch.minimum(same, torch.minimum(tree.depth[nodes], tree.depth[others]))
-    lowest = path[nodes].gather(1, (depth - 1).clamp_min(0)[:, None])[:, 0]
-    return torch.where(depth > 0, lowest, 0)
-
-
-@lru_cache(maxsize=8)
-def _some_class(hierarchy: Hierarchy, device: torch.device) -> Tensor:
-    """Return for each node a class at or below it, [num_nodes]."""
-    tree = node_tables(hierarchy, device).nodes
-    classes = torch.zeros(tree.num_nodes, dtype=torch.int64, device=device)
-    numbers = torch.arange(hierarchy.num_classes, device=device)[:, None].expand_as(tree.paths)
-    classes[tree.paths.flatten()] = numbers.flatten()
-    return classes
 
 
 def _known_nodes(values: Tensor | ArrayLike, hierarchy: Hierarchy, name: str) -> Tensor:
@@ -200,7 +179,7 @@ def _answers_of_thresholds(chunk: NodeProbabilities) -> tuple[Tensor, Tensor]:
 def _curve_values(nodes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
     """Return [4, M] correct, recall, precision and exact of pairs of nodes [M]."""
     tables = node_tables(hierarchy, nodes.device)
-    ancestor = common_ancestors(nodes, targets, hierarchy)
+    ancestor = tables.nodes.common_ancestors(nodes, targets)
     shared, predicted, true = (tables.information[each] for each in (ancestor, nodes, targets))
     return torch.stack(
         [

@@ -46,6 +46,7 @@ class Nodes(nn.Module):
     paths: Tensor
     on_path: Tensor
     levels: Tensor
+    some_class: Tensor  # [N] a class at or below each node
     by_depth: Tensor  # [N] the node of each row
     row_of: Tensor  # [N] the row of each node
     row_above: Tensor  # [N - 1] the parent's row, counted within its depth, of each row but the root's
@@ -86,6 +87,8 @@ class Nodes(nn.Module):
 
         by_depth = np.argsort(depth, kind="stable")
         row_of = np.argsort(by_depth)
+        some_class = np.zeros(self.num_nodes, dtype=np.int64)
+        some_class[paths] = np.arange(num_classes)[:, None]
         self.depth_sizes: list[int] = np.bincount(depth).tolist()  # nodes per depth, the root's first
         first_row = np.cumsum([0, *self.depth_sizes])
         above_row = row_of[parent[by_depth]] - first_row[depth[parent[by_depth]]]
@@ -98,6 +101,7 @@ class Nodes(nn.Module):
             "paths": paths,
             "on_path": on_path,
             "levels": np.concatenate(levels),
+            "some_class": some_class,
             "by_depth": by_depth,
             "row_of": row_of,
             "row_above": above_row[1:],
@@ -106,6 +110,14 @@ class Nodes(nn.Module):
             self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(table)), persistent=False)
         # Where all leaves are equally deep, the nodes' own order is that of the depths.
         self.in_order = bool((by_depth == np.arange(self.num_nodes)).all())
+
+    def common_ancestors(self, nodes: Tensor, others: Tensor) -> Tensor:
+        """Return the lowest common ancestors of nodes and others, of one shape, a node being its own ancestor."""
+        path, other_path = (self.paths[self.some_class[each]] for each in (nodes, others))
+        same = (path == other_path).long().cumprod(dim=-1).sum(dim=-1)
+        depth = torch.minimum(same, torch.minimum(self.depth[nodes], self.depth[others]))
+        lowest = path.gather(-1, (depth - 1).clamp_min(0)[..., None])[..., 0]
+        return torch.where(depth > 0, lowest, 0)
 
     def leaf_sums(self, values: Tensor) -> Tensor:
         """Return [B, N]: the sum over the classes at or below each node of values [B, K]; the root's is the total."""

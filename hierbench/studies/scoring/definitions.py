@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hierbench.answers.decision_rule import answer
-from hierbench.answers.node_metrics import answer_curve, common_ancestors, node_metrics
+from hierbench.answers.node_metrics import answer_curve, node_metrics
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.nodes import Nodes
 from hierbench.utils.errors import unknown_name
@@ -82,7 +82,7 @@ def _of_information(examples: RankedExamples) -> tuple[Tensor, Tensor, Tensor]:
     nodes = Nodes(examples.hierarchy)
     information = (examples.hierarchy.num_classes / nodes.num_leaves.double()).log2()
     best, true = (nodes.num_inner + torch.from_numpy(part) for part in (examples.ranked[:, 0], examples.targets))
-    shared = common_ancestors(best, true, examples.hierarchy)
+    shared = nodes.common_ancestors(best, true)
     return information[shared], information[best], information[true]
 
 
