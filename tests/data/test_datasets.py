@@ -197,6 +197,22 @@ def test_grocery(tmp_path, miniatures):
     assert prepare("grocery-frozen", tmp_path / "other", folder / "dataset").digest == prepared.digest
 
 
+def test_cub(tmp_path, miniatures):
+    """The whole dataset, 100 of its classes, and the public part with them: other lists, the same images."""
+    official = miniatures.cub(tmp_path / "birds")
+    prepared = prepare("cub", tmp_path / "data", official)
+    assert prepared.meta["splits"] == {"train": 200, "val": 200, "test": 400}
+    assert prepared.hierarchy("height").level_sizes == (13, 37, 121, 200)
+    assert prepared.ids("val")[43] == "044.Frigatebird/0001.jpg" and prepared.arrays("val")[1].tolist() == [*range(200)]
+    classes = prepare("cub-frozen", tmp_path / "classes", official.parent)
+    assert classes.meta["splits"] == {"train": 100, "val": 100, "test": 200}
+    part = prepare("cub-frozen", tmp_path / "part", miniatures.cub(tmp_path / "part_of_birds", part=True))
+    assert part.hierarchy("height").digest() == classes.hierarchy("height").digest()
+    for split, rows in classes.meta["splits"].items():
+        assert [name.partition(".")[2] for name in classes.ids(split)] == part.ids(split)
+        assert len(part.ids(split)) == rows
+
+
 def test_fgvc(tmp_path, miniatures):
     prepared = prepare("fgvc", tmp_path / "data", miniatures.fgvc(tmp_path))
     hierarchy = prepared.hierarchy("height")

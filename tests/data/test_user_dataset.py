@@ -392,7 +392,7 @@ def test_a_second_recipe_of_another_size_is_prepared_apart(birds, two_recipes):
 
 
 def test_the_images_of_a_built_in_recipe():
-    """Four recipes are of images that have another of the same name; none can be given others."""
+    """Some recipes are of images that have another of the same name; none can be given others."""
     names = {name: load_recipe(name).data.dataset for name in recipe_names()}
     assert {name: data for name, data in names.items() if name != data} == {
         "cifar100-frozen": "cifar100",
@@ -401,6 +401,9 @@ def test_the_images_of_a_built_in_recipe():
         "tiny-imagenet-frozen": "tiny-imagenet",
         "cifar100-lite2": "cifar100",
         "grocery-finetuned": "grocery",
+        "grocery-lite2": "grocery",
+        "tiny-imagenet-lite2": "tiny-imagenet",
+        "cub-frozen": "cub100",
     }
     for name, data in names.items():
         assert load_recipe(name).expected == load_recipe(data).expected

@@ -307,10 +307,10 @@ def test_correlations_are_those_of_loops_on_ragged_trees(data, reference, cls, p
     features = torch.randn(len(targets), 3, generator=generator, dtype=torch.float64)
     got = method.loss(method(features), torch.tensor(targets))["correlation"].item()
     above = [reference.node_path(method.nodes, method.nodes.num_inner + y) for y in targets]
-    wanted = {path[0] for path in above} if name == "leaves_l2" else {node for path in above for node in path}
-    places = {node: [x for x, path in zip(features.numpy(), above, strict=True) if node in path] for node in wanted}
+    counted = {path[0] for path in above} if name == "leaves_l2" else {node for path in above for node in path}
+    places = {node: [x for x, path in zip(features.numpy(), above, strict=True) if node in path] for node in counted}
     lengths, distances = [], []
-    for first, second in combinations(sorted(wanted), 2):
+    for first, second in combinations(sorted(counted), 2):
         paths = [reference.node_path(method.nodes, node) for node in (first, second)]
         lengths.append(len(set(paths[0]) ^ set(paths[1])))
         distances.append(distance_of(name, places[first], places[second]))

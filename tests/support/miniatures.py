@@ -103,6 +103,29 @@ def grocery(folder, *, per_class=2):
     return folder
 
 
+def cub(folder, *, part=False, per_class=4):
+    """Write CUB_200_2011, of each class two images for test; `part` has the lists of the public part of 100 classes."""
+    rng = np.random.default_rng(0)
+    place = folder / ("bird_dataset" if part else "CUB_200_2011")
+    lists = {name: [] for name in ("classes", "images", "image_class_labels", "train_test_split")}
+    for label, row in enumerate(classes_of("cub100" if part else "cub"), 0 if part else 1):
+        name = row[-1] if part else f"{label:03}.{row[-1]}"
+        lists["classes"].append((label, name))
+        (place / "images" / name).mkdir(parents=True)
+        for number in range(per_class):
+            file = f"{name}/{number:04}.jpg"
+            (place / "images" / file).write_bytes(jpeg(rng, 32, 40))
+            image = len(lists["images"])
+            is_training = number < per_class - 2
+            lists["images"].append((image, file))
+            lists["image_class_labels"].append((image, label))
+            lists["train_test_split"].append((image, int(is_training != part)))
+    for name, rows in lists.items():
+        separator = ", " if part else " "
+        (place / f"{name}.txt").write_text("".join(f"{number}{separator}{value}\n" for number, value in rows))
+    return place
+
+
 AIRCRAFT = {  # {variant: (family, manufacturer)}
     "707-320": ("Boeing 707", "Boeing"),
     "747-100": ("Boeing 747", "Boeing"),
