@@ -6,16 +6,24 @@ tests/leaderboard/test_overview_table.py compares.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from hierbench.figures.plots.overview_plot import draw
 from hierbench.figures.plots.style import house_style, write_figure
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.claims import read_claims
 from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.overview_table import TableSummary, overview_table
+from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Table
+from hierbench.runs.compact import read_compact, read_targets
+from hierbench.sharing.published_tree import shipped_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = "Network|Claim|tau-b"  # of the page on photographs
@@ -43,25 +51,66 @@ def matrix_of(table: Table) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, [":--", *[":-:"] * len(places)], *lines])
 
 
-def filled(page: str, part: str) -> str:
+def image_table(boards: Sequence[Board]) -> str:
+    """Return a markdown table of HAFrame minus cross-entropy on type II: half-widths over seeds and over images."""
+    lines = ["| Table | Metric | HAFrame minus cross-entropy | over seeds | over images |", "|---|---|---|---|---|"]
+    for board in sorted(boards, key=lambda each: each.dataset):
+        row, reference = (
+            next(row for row in board.rows if (row.method, row.type) == (name, "type-II")) for name in ("haframe", "ce")
+        )
+        images = [influences(each, board) for each in (row, reference)]
+        for column in (SEVERITY, PAPER_BY_NAME["top1"]):
+            (comparison,) = board.compare("ce:type-II", "haframe:type-II").comparisons
+            gap = comparison.differences[column.name]
+            values = images[0][column.name] - images[1][column.name]
+            half = 1.96 * values.std(ddof=1) / len(values) ** 0.5
+            numbers = (f"{gap.mean:+.{column.digits}f}", f"{gap.ci95:.{column.digits}f}", f"{half:.{column.digits}f}")
+            lines.append(f"| {board.dataset} | {column.title} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def influences(row: Row, board: Board) -> dict[str, np.ndarray]:
+    """Return {metric: [N]} what each test image adds to a row's mean over seeds, from its predictions.
+
+    Of accuracy (%), a mean over images, it is the image's own; of severity, a ratio of the sums of distances and of
+    mistakes, it is (distance - severity * is_mistake) / error rate (the delta method).
+    """
+    runs = counted_runs(row, board.records)
+    tree = shipped_tree(runs[0].data)
+    targets = read_targets(board.records.root)
+    severities, tops = [], []
+    for run in runs:
+        best = read_compact(run.folder).ranked[:, 0]
+        wrong = best != targets
+        distances = tree.distances[targets, best]
+        severities.append((distances - distances.sum() / wrong.sum() * wrong) / wrong.mean())
+        tops.append(100.0 * ~wrong)
+    return {SEVERITY.name: np.mean(severities, axis=0), "top1": np.mean(tops, axis=0)}
+
+
+def filled(page: str, part: str, mark: str = "overview") -> str:
     """Return a page with a part between its two lines."""
-    return re.sub(r"(?<=<!-- overview -->\n).*?(?=\n<!-- end -->)", lambda _: part, page, flags=re.DOTALL)
+    return re.sub(rf"(?<=<!-- {mark} -->\n).*?(?=\n<!-- end -->)", lambda _: part, page, flags=re.DOTALL)
 
 
-def parts_of(table: Table) -> dict[str, str]:
-    """Return what each page shows."""
-    return {"README.md": matrix_of(table), "docs/photographs.md": part_of(render(table), ROWS)}
+def parts_of(table: Table, boards: Sequence[Board]) -> dict[tuple[str, str], str]:
+    """Return what each page shows, by page and mark."""
+    return {
+        ("README.md", "overview"): matrix_of(table),
+        ("docs/photographs.md", "overview"): part_of(render(table), ROWS),
+        ("docs/photographs.md", "images"): image_table(boards),
+    }
 
 
 def main() -> None:
     """Write picture and pages."""
     boards = open_boards([ROOT / "leaderboard/published"], paper=False)
-    parts = parts_of(overview_table(boards, SEVERITY.name, read_claims()))
+    parts = parts_of(overview_table(boards, SEVERITY.name, read_claims()), boards)
     with house_style():
         write_figure(draw([TableSummary.of(board) for board in boards], SEVERITY), ROOT / PICTURE)
-    for page, part in parts.items():
+    for (page, mark), part in parts.items():
         path = ROOT / page
-        path.write_text(filled(path.read_text(encoding="utf-8"), part), encoding="utf-8")
+        path.write_text(filled(path.read_text(encoding="utf-8"), part, mark), encoding="utf-8")
 
 
 if __name__ == "__main__":

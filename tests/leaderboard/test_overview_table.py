@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from hierbench.leaderboard.claims import Claim, read_claims
 from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.overview_table import overview_table
 from hierbench.leaderboard.table import Interval
+from hierbench.runs.compact import read_compact, read_targets
+from hierbench.sharing.published_tree import shipped_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "leaderboard/published"
@@ -104,7 +107,24 @@ def welch_freedom(deviations):
 def test_the_pages_agree_with_the_tables():
     """README and the page on photographs have the rows that `hierbench overview leaderboard/published` prints."""
     pages = runpy.run_path(str(ROOT / "docs/pictures/overview.py"))
-    table = overview_table(open_boards([PUBLISHED], paper=False), "mistake_severity", read_claims())
-    for page, part in pages["parts_of"](table).items():
+    boards = open_boards([PUBLISHED], paper=False)
+    table = overview_table(boards, "mistake_severity", read_claims())
+    for (page, mark), part in pages["parts_of"](table, boards).items():
         shown = (ROOT / page).read_text(encoding="utf-8")
-        assert all(claim.says in part for claim in read_claims()) and pages["filled"](shown, part) == shown, page
+        assert pages["filled"](shown, part, mark) == shown, page
+        assert mark == "images" or all(claim.says in part for claim in read_claims())
+
+
+def test_half_widths_over_images_are_those_of_a_bootstrap():
+    """Of the severity of one run, a ratio of two sums."""
+    pages = runpy.run_path(str(ROOT / "docs/pictures/overview.py"))
+    (board,) = (board for board in open_boards([PUBLISHED], paper=False) if board.dataset == "cifar100-frozen")
+    row = next(row for row in board.rows if (row.method, row.type) == ("haframe", "type-II"))
+    run = replace(row, runs=row.runs[:1], seeds=row.seeds[:1])
+    values = pages["influences"](run, board)["mistake_severity"]
+    record = board.records[row.runs[0]]
+    best, targets = read_compact(record.folder).ranked[:, 0], read_targets(PUBLISHED / board.dataset)
+    distances = shipped_tree(record.data).distances[targets, best]
+    drawn = np.random.default_rng(0).integers(len(targets), size=(400, len(targets)))
+    severities = distances[drawn].sum(axis=1) / (distances > 0)[drawn].sum(axis=1)
+    assert values.std() / len(values) ** 0.5 == pytest.approx(severities.std(), rel=0.1)
