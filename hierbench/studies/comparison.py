@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Options, folder_options, is_path
 from hierbench.config.recipe import Recipe, chosen_types
-from hierbench.config.sections import FeatureType
+from hierbench.config.sections import PAPER_METHODS, FeatureType
 from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_file
 from hierbench.execution.jobs import (
     check_section,
@@ -112,7 +112,18 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
         recorded_ids=[job.id for job in jobs],
         budgets=_budgets(jobs, tuned or {}),
         networks=networks,
+        notes=_note_defaults(recipe, trained, tuned or {}),
     )
+
+
+def _note_defaults(recipe: Recipe, methods: Iterable[LoadedMethod], tuned: TunedRows) -> list[str]:
+    """Return a line on further methods that neither the recipe nor a search has values for."""
+    known = {*PAPER_METHODS, *recipe.methods, *(method for method, _ in tuned)}
+    further = [method for method in methods if method.trains and method.source is None]
+    names = [method.name for method in further if method.name not in known]
+    if recipe.tune.searched or not names:
+        return []
+    return [f"note: {', '.join(names)}: with their defaults, which were not searched on {recipe.dataset}"]
 
 
 def comparison_report(plan: Plan, columns: Sequence[Column]) -> StudyReport:

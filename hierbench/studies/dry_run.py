@@ -147,6 +147,7 @@ def dry_run_table(plan: Plan) -> Table:
         notes=[
             *([f"First: {inputs.needed}."] if inputs.needed else []),
             *(describe(extraction, recipe) for extraction in needed.extractions),
+            *plan.notes,
             f"Backbone: {backbone}.",
             *([f"{', '.join(again)}: nothing is trained, predictions are re-ranked."] if again else []),
             f"Sum: {counted(len(plan.planned), 'run')}"
