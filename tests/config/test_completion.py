@@ -27,8 +27,8 @@ def complete(cli, tmp_path):
         "leaderboard --metrics ec": ["ece"],
         "leaderboard --metrics +ece,+mc": ["+ece,+mce"],
         "plot tr": ["tradeoff"],
-        "run --dataset tiny": ["tiny-imagenet", "tiny-imagenet-frozen", "tiny-imagenet-lite2"],
-        "data prepare tiny": ["tiny-imagenet", "tiny-imagenet-frozen", "tiny-imagenet-lite2"],
+        "run --dataset tiny": ["tiny-imagenet", *(f"tiny-imagenet-{end}" for end in ("frozen", "lite2", "small"))],
+        "data prepare cub": ["cub", "cub-finetuned", "cub-frozen", "cub100"],
         "run --dataset ./bir": [],  # the shell completes the file
     }.items(),
 )

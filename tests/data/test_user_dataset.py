@@ -404,6 +404,9 @@ def test_the_images_of_a_built_in_recipe():
         "grocery-lite2": "grocery",
         "tiny-imagenet-lite2": "tiny-imagenet",
         "cub-frozen": "cub100",
+        "cub-finetuned": "cub100",
+        "cifar100-finetuned": "cifar100",
+        "tiny-imagenet-small": "tiny-imagenet",
     }
     for name, data in names.items():
         assert load_recipe(name).expected == load_recipe(data).expected
