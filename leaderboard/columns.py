@@ -29,7 +29,7 @@ class Column:
     @property
     def digits(self) -> int:
         """Digits after the decimal point of a printed mean; the best of a column are compared at this precision."""
-        return 2 if self.unit else 0 if self.name == "parameters" else 6 if self.name == "seconds" else 4
+        return 2 if self.unit else COST_DIGITS.get(self.name, 4)
 
     @property
     def heading(self) -> str:
@@ -40,7 +40,9 @@ class Column:
 COSTS = {  # recorded with a run, so that no predictions give them
     "parameters": Column("parameters", "Parameters", claimed=True),
     "seconds": Column("seconds", "Seconds per test image", claimed=True),
+    "training_seconds": Column("training_seconds", "Seconds of training", claimed=True),
 }
+COST_DIGITS = {"parameters": 0, "seconds": 6, "training_seconds": 1}
 
 
 def find_column(name: str) -> Column:

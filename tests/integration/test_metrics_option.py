@@ -185,6 +185,14 @@ def numbers(table):
     return list(filter(None, cells))
 
 
+def test_what_a_row_costs(cli, folder):
+    """Parameters, time per image and of training; a re-ranked row has those of its base."""
+    rows = json.loads(leaderboard(cli, folder, "--metrics", "parameters,seconds,training_seconds", "--json").ok().out)
+    cost = {row["method"]: {name: cell["mean"] for name, cell in row["metrics"].items()} for row in rows["rows"]}
+    assert cost["ce"]["training_seconds"] > 0 and cost["heads"]["parameters"] > cost["ce"]["parameters"] > 1000
+    assert all(cost["crm"][name] == cost["ce"][name] for name in ("parameters", "training_seconds"))
+
+
 def test_published_records_keep_their_columns(cli, folder):
     arguments = ["--metrics", "+mce,+tice"]
     table = leaderboard(cli, folder, *arguments).ok().out
