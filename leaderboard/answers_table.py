@@ -214,7 +214,7 @@ def _clustered_trees(answers: BoardAnswers) -> dict[str, dict[str, Hierarchy]]:
 
 def _severity(predicted: IntArray, targets: IntArray, tree: Hierarchy) -> float:
     wrong = predicted != targets
-    return float(tree.distances[targets[wrong], predicted[wrong]].mean()) if wrong.any() else float("nan")
+    return float(tree.distances_between(targets[wrong], predicted[wrong]).mean()) if wrong.any() else float("nan")
 
 
 def _gains(severities: Mapping[tuple[Any, str], Sequence[float]], row: Row, tree: str, board: Board) -> list[float]:

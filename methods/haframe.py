@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from torch import Tensor
 
 from hierbench import Hierarchy, Method, hyperparameter
-from hierbench.hierarchy import distances_on
-from hierbench.hierarchy.roots import DenseRoot, TreeRoot, merges_of
+from hierbench.hierarchy import distances_from
+from hierbench.hierarchy.roots import DenseRoot, Merge, TreeRoot, merges_of, merges_of_tree
 
 Mode = Literal["paper", "authors", "exact"]
 Array = NDArray[Any]
@@ -26,12 +26,17 @@ def _rate(distances: Array, gamma: float, d_max: float | None) -> float:
     return -gamma / float(largest if d_max is None else d_max)
 
 
+def _root_of_tree(merges: list[Merge], rate: float) -> TreeRoot:
+    """Return a root of E = exp(rate D) for the distances of a tree."""
+    return TreeRoot(merges, np.exp(rate * np.array([0.0, *(merge.distance for merge in merges)])))
+
+
 def _root_of_decay(distances: Array, gamma: float, d_max: float | None) -> TreeRoot | DenseRoot:
     """Return a root of E = exp(-gamma D / d_max)."""
     rate = _rate(distances, gamma, d_max)
     merges = merges_of(distances)
     if merges:
-        return TreeRoot(merges, np.exp(rate * np.array([0.0, *(merge.distance for merge in merges)])))
+        return _root_of_tree(merges, rate)
     try:
         return DenseRoot(np.exp(rate * distances))
     except np.linalg.LinAlgError:
@@ -126,11 +131,10 @@ def random_rotation(size: int, seed: int, dtype: DTypeLike = np.float64) -> Arra
 
 
 def _frame(
-    distances: Array, gamma: float, mode: Mode, seed: int, d_max: float | None, dtype: DTypeLike
+    root: TreeRoot | DenseRoot, num_classes: int, mode: Mode, seed: int, dtype: DTypeLike
 ) -> tuple[Array, float]:
-    root = _root_of_decay(distances, gamma, d_max)
-    s_min = _smallest_similarity(root.q, len(distances), mode)
-    frame = random_rotation(len(distances), seed, dtype)
+    s_min = _smallest_similarity(root.q, num_classes, mode)
+    frame = random_rotation(num_classes, seed, dtype)
     root.raised_to(s_min).apply_(frame)
     for part in torch.from_numpy(frame).split(
         REFLECTIONS_PER_BLOCK
@@ -169,7 +173,7 @@ def hierarchy_aware_frame(
     Reference: Liang & Davis, ICCV 2023, equations 2 to 6.
     """
     distances = np.asarray(distances)
-    frame, s_min = _frame(distances, gamma, mode, seed, d_max, dtype)
+    frame, s_min = _frame(_root_of_decay(distances, gamma, d_max), len(distances), mode, seed, dtype)
     return frame, _similarity(distances, _rate(distances, gamma, d_max), s_min, dtype)
 
 
@@ -201,14 +205,15 @@ class HAFrame(Method):
         precision = np.float64 if dtype == torch.float64 else np.float32
         gamma = self.params.gamma
         height = hierarchy.height
-        frame, s_min = _frame(hierarchy.distances, gamma, self.params.s_min, seed, height, precision)
+        root = _root_of_tree(merges_of_tree(hierarchy), -gamma / height)
+        frame, s_min = _frame(root, hierarchy.num_classes, self.params.s_min, seed, precision)
         self.register_buffer("frame", torch.from_numpy(frame).to(dtype))
         cosines = _similarity(np.arange(height + 1), -gamma / height, s_min)
         self.register_buffer("cosines", torch.from_numpy(cosines).to(dtype), persistent=False)
 
     def similarity(self, classes: Tensor) -> Tensor:
         """Return the rows [B, K] of S for classes [B]; they are looked up, S is not stored."""
-        return self.cosines[distances_on(self.hierarchy, classes.device)[classes].int()]
+        return self.cosines[distances_from(classes, self.hierarchy)]
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits [B, K] and cosines [B, K] for features [B, K]."""

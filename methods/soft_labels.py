@@ -44,7 +44,7 @@ class SoftLabels(Method):
         super().__init__(hierarchy, num_features, params)
         self.nodes = Nodes(hierarchy)
         self.classifier = nn.Linear(num_features, hierarchy.num_classes)
-        self.largest = int(hierarchy.distances.max())
+        self.largest = int(self.nodes.distance[self.nodes.num_leaves == hierarchy.num_classes].min())  # all below
         path = F.pad(self.nodes.paths, (1, 0))  # with the root; filled with the class
         sizes = self.nodes.num_leaves[path]
         counts = sizes - F.pad(sizes[:, 1:], (0, 1))

@@ -6,15 +6,31 @@ from typing import TYPE_CHECKING, Any
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 
 if TYPE_CHECKING:
-    from hierbench.hierarchy.levels import coarse_levels, distances_on, level_log_softmax, node_parents
+    from hierbench.hierarchy.levels import (
+        coarse_levels,
+        distances_from,
+        distances_on,
+        level_log_softmax,
+        node_parents,
+    )
     from hierbench.hierarchy.nodes import Nodes
 
-__all__ = ["Distance", "Hierarchy", "Nodes", "coarse_levels", "distances_on", "level_log_softmax", "node_parents"]
+__all__ = [
+    "Distance",
+    "Hierarchy",
+    "Nodes",
+    "coarse_levels",
+    "distances_from",
+    "distances_on",
+    "level_log_softmax",
+    "node_parents",
+]
 
 # The numerics load on first use: tables render without torch.
 _HOME = {
     "Nodes": "hierbench.hierarchy.nodes",
     "coarse_levels": "hierbench.hierarchy.levels",
+    "distances_from": "hierbench.hierarchy.levels",
     "distances_on": "hierbench.hierarchy.levels",
     "level_log_softmax": "hierbench.hierarchy.levels",
     "node_parents": "hierbench.hierarchy.levels",

@@ -4,6 +4,7 @@ Shapes: K classes (leaves), L levels (root excluded, coarsest first), height = e
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.hierarchy.distances import distance_matrix, json_parts
@@ -25,6 +26,7 @@ from hierbench.utils.processes import without_collection
 Distance = Literal["height", "depth"]
 IntArray = NDArray[np.int64]
 NodeName = tuple[str, str]  # the text that orders a node among those of its level, and its name
+MATRIX_CLASSES = 2000  # above as many nothing of the project asks for all distances
 _ROOT = "\0root"  # of lines, whose own root has no name left
 
 
@@ -77,9 +79,18 @@ class Hierarchy:
         """Return the level, 1 the coarsest, of an inner node of this name; None without one."""
         return next((level for level, names in enumerate(self.level_names[:-1], 1) if name in names), None)
 
+    def distances_between(self, first: ArrayLike, second: ArrayLike) -> IntArray:
+        """Return the distances of classes and other classes, of shapes that broadcast: of the deepest common nodes."""
+        one, other = np.broadcast_arrays(np.asarray(first), np.asarray(second))
+        distances = np.full(one.shape, self.height, dtype=np.int64)
+        for nodes, value in zip(self.level_targets.T, self.node_distances, strict=True):
+            ancestors = nodes[one]
+            np.copyto(distances, value[ancestors], where=ancestors == nodes[other])
+        return distances
+
     @cached_property
     def distances(self) -> NDArray[np.int16]:
-        """[K, K] int16, made when it is first asked for.
+        """[K, K] int16, made when it is first asked for; `distances_between` needs no matrix.
 
         "height": height of the lowest common ancestor (LCA); "depth": height - depth(LCA), zero on the diagonal. The
         two agree where all leaves have the same depth. Convert them for arithmetic that can exceed 32,767, and before
@@ -257,8 +268,17 @@ class Hierarchy:
         )
 
     def digest(self) -> str:
-        """Return the SHA-256 of everything that a result can depend on: class order, levels and distances."""
+        """Return the SHA-256 of everything that a result can depend on: class order, levels and distances.
+
+        Above `MATRIX_CLASSES` the distances of nodes stand for those of all pairs.
+        """
         digest = hashlib.sha256()
+        if self.num_classes > MATRIX_CLASSES:
+            content = [self.classes, self.height, self.distance]
+            digest.update(json.dumps(content, separators=(",", ":"), ensure_ascii=True).encode())
+            for numbers in (self.level_targets, *self.node_distances):
+                digest.update(numbers.astype("<i8").tobytes())
+            return digest.hexdigest()
         for part in json_parts([self.classes, self.height, self.level_targets.tolist()], self.distances):
             digest.update(part)
         return digest.hexdigest()

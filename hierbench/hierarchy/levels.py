@@ -9,9 +9,10 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.hierarchy.label_tree import MATRIX_CLASSES, Hierarchy
 from hierbench.hierarchy.nodes import Nodes
 
 PAIRS_AT_A_TIME = 2**17
@@ -29,6 +30,15 @@ def nodes_on(hierarchy: Hierarchy, device: torch.device) -> Nodes:
     return Nodes(hierarchy).to(device)
 
 
+def distances_from(classes: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """Return the hierarchical distances [B, K] of all classes from classes [B], as integers."""
+    if hierarchy.num_classes <= MATRIX_CLASSES:
+        return distances_on(hierarchy, classes.device)[classes].int()
+    nodes = nodes_on(hierarchy, classes.device)
+    on_path = torch.zeros(len(classes), nodes.num_nodes, device=classes.device)
+    return nodes.expected_distances(on_path.scatter_(1, nodes.paths[classes], 1.0)).int()
+
+
 def class_distances(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
     """Return the hierarchical distances [N, k] int64 of classes [N, k] from targets [N].
 
@@ -43,6 +53,17 @@ def class_distances(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> T
         shared = (nodes.paths[targets[rows], None] == nodes.paths[classes[rows]]).sum(dim=2)
         parts.append(nodes.distance[on_way[targets[rows]].gather(1, shared)])
     return torch.cat(parts)
+
+
+@lru_cache(maxsize=8)
+def classes_at_distances(hierarchy: Hierarchy, device: torch.device) -> Tensor:
+    """Return [K, height + 1] int64: how many classes are at each distance from a class."""
+    nodes = nodes_on(hierarchy, device)
+    path = F.pad(nodes.paths, (1, 0))  # with the root; filled with the class
+    sizes = nodes.num_leaves[path]
+    parting = sizes - F.pad(sizes[:, 1:], (0, 1))  # classes whose paths leave the class's at each node
+    counts = torch.zeros(hierarchy.num_classes, hierarchy.height + 1, dtype=torch.int64, device=device)
+    return counts.scatter_add_(1, nodes.distance[path], parting)
 
 
 def node_parents(hierarchy: Hierarchy) -> Tensor:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from hierbench.config.tree_options import Parents
 from hierbench.utils.text import counted
 
-MOST_CLASSES = 1 << 15  # the distance matrix takes 2 bytes per pair of classes; ImageNet-21K has 21,841 classes
+MOST_CLASSES = 1_000_000
 MAX_DEPTH = 256  # levels; WordNet has 20
-MOST_CELLS = 1 << 22  # of a table, or nodes on all paths
+MOST_CELLS = 1 << 23  # of a table, or nodes on all paths
 MAX_NODE_EXAMPLES = 3  # examples in an error
 WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 

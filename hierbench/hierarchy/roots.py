@@ -10,6 +10,8 @@ import scipy.linalg
 import torch
 from numpy.typing import NDArray
 
+from hierbench.hierarchy.label_tree import Hierarchy
+
 Array = NDArray[Any]
 Matrix = NDArray[np.float64]
 ROOT_COLUMNS = 1024  # at a time
@@ -41,6 +43,29 @@ def merges_of(distances: Array) -> list[Merge] | None:
             return None  # a class is not as far from others as the first of its cluster is
         merges.append(Merge(float(nearest), cluster))
         distances = distances[np.ix_(kept, kept)]
+    return merges
+
+
+def merges_of_tree(hierarchy: Hierarchy) -> list[Merge]:
+    """Return what `merges_of` returns for the distances of a tree, without them."""
+    num_classes = hierarchy.num_classes
+    values = np.unique(np.concatenate([*hierarchy.node_distances, [hierarchy.height]]))
+    merges: list[Merge] = []
+    clusters = np.arange(num_classes)  # the first class of each
+    for value in values[values > 0]:
+        first = np.zeros(num_classes, dtype=np.int64)  # all below the root
+        if value < hierarchy.height:
+            apart = np.ones(num_classes, dtype=bool)  # not yet below a node of at most this distance
+            for nodes, distance in zip(hierarchy.level_targets.T, hierarchy.node_distances, strict=True):
+                found = apart & (distance[nodes] <= value)
+                first_of = np.full(len(distance), num_classes)
+                np.minimum.at(first_of, nodes[found], np.flatnonzero(found))
+                first[found] = first_of[nodes[found]]
+                apart &= ~found
+        kept, cluster = np.unique(first[clusters], return_inverse=True)
+        if len(kept) < len(clusters):
+            merges.append(Merge(float(value), cluster))
+            clusters = kept
     return merges
 
 

@@ -1,25 +1,11 @@
 """HOPS: how well the whole ranking of the classes follows the tree. Shapes: N examples, K classes, k ranked ones."""
 
-from functools import lru_cache
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.hierarchy.levels import distances_on
+from hierbench.hierarchy.levels import class_distances, classes_at_distances
 from hierbench.metrics.ranked_classes import check_shapes, known_targets, rows_at_a_time, top_classes
-
-
-@lru_cache(maxsize=8)
-def _classes_at(hierarchy: Hierarchy, device: torch.device) -> Tensor:
-    """Return [K, height + 1] int64: how many classes are at each distance from a class."""
-    size = hierarchy.height + 1
-    num_classes = hierarchy.num_classes
-    counts = np.empty((num_classes, size), dtype=np.int64)
-    for index, row in enumerate(hierarchy.distances):
-        counts[index] = np.bincount(row, minlength=size)
-    return torch.tensor(counts, device=device)
 
 
 def hops_scores(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, k: int | None = None) -> Tensor:
@@ -53,12 +39,11 @@ def hops_scores(scores: Tensor, targets: Tensor, hierarchy: Hierarchy, k: int | 
     if not 1 <= k <= hierarchy.num_classes:
         raise ValueError(f"k must be from 1 to {hierarchy.num_classes}, got {k}")
     targets = known_targets(targets.to(scores.device), hierarchy.num_classes)
-    distances = distances_on(hierarchy, scores.device)
     parts = []
     rows = rows_at_a_time(4 * max(k, hierarchy.height + 1))
     for part, part_targets in zip(scores.split(rows), targets.split(rows), strict=True):
-        away = distances[part_targets[:, None], top_classes(part, k)].long()
-        parts.append(_of_distances(away, _classes_at(hierarchy, scores.device)[part_targets]))
+        away = class_distances(top_classes(part, k), part_targets, hierarchy)
+        parts.append(_of_distances(away, classes_at_distances(hierarchy, scores.device)[part_targets]))
     return torch.cat(parts)
 
 

@@ -87,9 +87,9 @@ def read_pair(a: Record, b: Record, data_dir: Path, records: Records) -> Pair:
         targets,
         sides,
         predicted,
-        heights=hierarchy.distances[targets, predicted].astype(np.int64),
+        heights=hierarchy.distances_between(targets, predicted),
         confidence=np.stack(confidences),
-        between=hierarchy.distances[predicted[0], predicted[1]].astype(np.int64),
+        between=hierarchy.distances_between(predicted[0], predicted[1]),
     )
 
 

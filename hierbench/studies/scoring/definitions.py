@@ -15,6 +15,7 @@ from torch import Tensor
 from hierbench.answers.decision_rule import answer
 from hierbench.answers.node_metrics import answer_curve, node_metrics
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.hierarchy.levels import classes_at_distances
 from hierbench.hierarchy.nodes import Nodes
 from hierbench.utils.errors import unknown_name
 
@@ -31,7 +32,7 @@ class RankedExamples:
     @cached_property
     def distances(self) -> IntArray:
         """[N, k] LCA heights (in edges) of the targets and the ranked classes."""
-        return self.hierarchy.distances[self.targets[:, None], self.ranked].astype(np.int64)
+        return self.hierarchy.distances_between(self.targets[:, None], self.ranked)
 
     def of_nodes(self, metric: str, *, root: bool = False) -> float:
         """Return a metric of `node_metrics` of the best classes."""
@@ -122,10 +123,12 @@ def _precision(k: int) -> Callable[[RankedExamples], float]:
     """Return the sum of 1 - D / max D over the k best classes, over the largest sum that k classes can have."""
 
     def value(examples: RankedExamples) -> float:
-        likeness = 1.0 - examples.hierarchy.distances / examples.hierarchy.height
-        best = np.sort(likeness, axis=1)[:, -k:].sum(axis=1)[examples.targets]
-        reached = 1.0 - examples.distances[:, :k] / examples.hierarchy.height
-        return float(reached.sum() / best.sum())
+        height = examples.hierarchy.height
+        nearest = classes_at_distances(examples.hierarchy, torch.device("cpu")).cumsum(dim=1).clamp_max(k)
+        taken = nearest.diff(dim=1, prepend=torch.zeros_like(nearest[:, :1]))  # of the k nearest, at each distance
+        best = (taken * (1.0 - torch.arange(height + 1, dtype=torch.float64) / height)).sum(dim=1)
+        reached = 1.0 - examples.distances[:, :k] / height
+        return float(reached.sum()) / float(best[examples.targets].sum())
 
     return value
 
