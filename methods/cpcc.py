@@ -80,12 +80,13 @@ class CPCC(Method):
     def _members(self, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return M nodes, those with examples first, and [M, B] 1 where an example lies at or below the node.
 
-        M is the most that a batch of this size can have, so that the host need not wait for the number.
+        On a GPU M is the most that a batch of this size can have, so that the host need not wait for the number.
         """
         paths = self.paths(targets)
         below = torch.zeros(len(targets), self.nodes.num_nodes, device=targets.device).scatter(1, paths, 1.0)
-        in_order = below.amax(dim=0).argsort(descending=True, stable=True)
-        nodes = in_order[: min(self.nodes.num_nodes, paths.numel())]
+        present = below.amax(dim=0)
+        most = min(self.nodes.num_nodes, paths.numel()) if present.is_cuda else int(present.sum())
+        nodes = present.argsort(descending=True, stable=True)[:most]
         return nodes, below[:, nodes].t().to(self.classifier.weight)
 
     def _correlation(self, distances: Tensor, nodes: Tensor, members: Tensor) -> Tensor:

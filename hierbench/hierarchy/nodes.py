@@ -113,11 +113,13 @@ class Nodes(nn.Module):
 
     def common_ancestors(self, nodes: Tensor, others: Tensor) -> Tensor:
         """Return the lowest common ancestors of nodes and others, of one shape, a node being its own ancestor."""
-        path, other_path = (self.paths[self.some_class[each]] for each in (nodes, others))
-        same = (path == other_path).long().cumprod(dim=-1).sum(dim=-1)
-        depth = torch.minimum(same, torch.minimum(self.depth[nodes], self.depth[others]))
-        lowest = path.gather(-1, (depth - 1).clamp_min(0)[..., None])[..., 0]
-        return torch.where(depth > 0, lowest, 0)
+        lowest = torch.zeros_like(nodes)
+        least = torch.minimum(self.depth[nodes], self.depth[others])
+        for level, on_level in enumerate(self.paths.t()):  # one level at a time: the pairs of a batch are many
+            passed = on_level[self.some_class]  # of each node, or below it
+            ancestor = passed[nodes]
+            lowest = torch.where((ancestor == passed[others]) & (level < least), ancestor, lowest)
+        return lowest
 
     def leaf_sums(self, values: Tensor) -> Tensor:
         """Return [B, N]: the sum over the classes at or below each node of values [B, K]; the root's is the total."""
