@@ -6,8 +6,9 @@ Prepared arrays (.npy) may be links to another disk: their digest says whether t
 
 import mmap
 import os
+import struct
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipInfo
 
 import numpy as np
@@ -18,6 +19,7 @@ from hierbench.utils.files import open_regular
 NUMBERS = "biuf"  # kinds of dtype
 TEXT = "US"
 MAX_ARRAY_BYTES = 1 << 32  # bytes of a compressed array
+MAPPED_BYTES = 1 << 26  # of an array that is mapped rather than read
 
 
 def load_array(path: Path) -> NDArray[Any]:
@@ -75,13 +77,17 @@ def load_arrays(path: Path, *names: str) -> list[Any]:
     return [arrays.get(name.removesuffix("?")) for name in names]
 
 
-def read_arrays(path: Path, *, follow: bool = True, largest: int = MAX_ARRAY_BYTES) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    path: Path, *, follow: bool = True, largest: int = MAX_ARRAY_BYTES, in_place: bool = False
+) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz by name, of numbers or text.
 
     Args:
         path: of the file.
         follow: whether it may be a symbolic link.
         largest: bytes of a compressed array.
+        in_place: map large arrays that are not compressed, read-only, in place of reading them; their checksums are not
+            compared then.
 
     Raises:
         OSError: the file cannot be read.
@@ -92,7 +98,12 @@ def read_arrays(path: Path, *, follow: bool = True, largest: int = MAX_ARRAY_BYT
             with np.lib.npyio.NpzFile(file, allow_pickle=False) as content:
                 assert content.zip is not None
                 packed = [member for member in content.zip.infolist() if not _is_readable(member, largest)]
-                arrays = {} if packed else {name: content[name] for name in content.files}
+                mapped = dict[str, NDArray[Any]]()
+                for member in content.zip.infolist() if in_place and not packed else ():
+                    if member.compress_type == ZIP_STORED and member.file_size > MAPPED_BYTES:
+                        mapped[member.filename.removesuffix(".npy")] = _map_member(path, file, member)
+                names = [] if packed else [name for name in content.files if name not in mapped]
+                arrays = mapped | {name: content[name] for name in names}
         except Exception as error:  # damaged zip files fail in many ways, and headers ask for more than the memory
             if "allow_pickle" in str(error):
                 raise ValueError("it holds Python objects, a pickle, which is never read; save arrays") from None
@@ -104,6 +115,23 @@ def read_arrays(path: Path, *, follow: bool = True, largest: int = MAX_ARRAY_BYT
         if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT or not array.dtype.itemsize:
             raise ValueError(f"{name[:80]!r} holds no numbers and no text; save arrays of these")
     return arrays
+
+
+def _map_member(path: Path, file: IO[bytes], member: ZipInfo) -> NDArray[Any]:
+    """Map the array of a member that is stored as it is; a ValueError if it is not one of numbers."""
+    file.seek(member.header_offset + 26)
+    begin = member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))  # after its name and extra field
+    file.seek(begin)
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read_header(file)
+    if dtype.kind not in NUMBERS:
+        raise ValueError("a large array is not of numbers")
+    offset = file.tell()
+    array = np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
+    if offset - begin + array.nbytes != member.file_size:
+        raise ValueError(f"{member.filename[:80]!r} has another size than its header says")
+    return array
 
 
 def _is_readable(member: ZipInfo, largest: int) -> bool:

@@ -160,7 +160,7 @@ def _read_parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> P
     if kind == ".npy":
         return {"scores": map_array(path)}
     names: dict[str, str] = {}
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, in_place=True)
     for name in arrays:
         role = "targets" if find_role(name) == "labels" else find_role(name)
         if role in names:

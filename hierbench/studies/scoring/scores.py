@@ -33,6 +33,7 @@ from hierbench.runs.scored_record import EXAMPLES_PER_CHUNK, stored_type
 from hierbench.runs.store import Run, Store
 from hierbench.studies.scoring.definitions import Definition, RankedExamples, defined_values
 from hierbench.studies.scoring.predictions import Predictions
+from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
 
@@ -101,6 +102,7 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
         num_probabilities += int(probability_rows(chunk).sum())
         classes[rows] = top.numpy()
         num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
+        release(scores)
     return classes, list(ks), num_ties, num_probabilities
 
 
@@ -143,6 +145,8 @@ def further_metrics(
     """Return metrics beyond those of `score`: NaN where undefined, or where they do not follow from a few classes."""
     values = dict.fromkeys(names, float("nan"))
     targets = predictions.true_classes
+    if not names:
+        return values
     if predictions.classes is not None:
         computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
         return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, targets, tree))
@@ -169,16 +173,18 @@ def score_rules(
             )
     if predictions.classes is not None:
         raise UserError(f"{predictions.where} ranks classes alone: rules need the scores of all classes")
-    logs = _log_probabilities(predictions, kind)
     num_inner = Nodes(tree).num_inner
     targets = predictions.true_classes
     target_nodes = np.where(targets >= 0, num_inner + targets, -1 - targets)
-    values = dict[str, dict[str, float]]()
-    for choice in choices:
-        probabilities = (logs / (choice.temperature or 1.0)).softmax(dim=1)
-        nodes = answer_nodes(choice.rule, probabilities, tree, choice.parameters)
-        values[choice.label] = node_metrics(nodes, target_nodes, tree)
-    return values
+    nodes = {choice.label: np.empty(len(targets), dtype=np.int64) for choice in choices}
+    for start in range(0, len(targets), EXAMPLES_PER_CHUNK):
+        rows = slice(start, start + EXAMPLES_PER_CHUNK)
+        logs = _log_probabilities(predictions, kind, rows)
+        for choice in choices:
+            probabilities = (logs / (choice.temperature or 1.0)).softmax(dim=1)
+            nodes[choice.label][rows] = answer_nodes(choice.rule, probabilities, tree, choice.parameters).numpy()
+        release(predictions.all_scores)
+    return {label: node_metrics(answers, target_nodes, tree) for label, answers in nodes.items()}
 
 
 def score_definitions(
@@ -192,8 +198,9 @@ def score_definitions(
     return list(defined_values(RankedExamples(ranked, predictions.true_classes, tree, probabilities), sources))
 
 
-def _log_probabilities(predictions: Predictions, kind: ScoreKind | None) -> Tensor:
-    scores = torch.from_numpy(np.array(predictions.all_scores, dtype=stored_type(predictions.all_scores.dtype)))
+def _log_probabilities(predictions: Predictions, kind: ScoreKind | None, rows: slice = slice(None)) -> Tensor:
+    values = predictions.all_scores[rows]
+    scores = torch.from_numpy(np.array(values, dtype=stored_type(values.dtype)))
     return as_probabilities(scores, kind).log() if kind == "probabilities" else scores.double()
 
 
