@@ -6,6 +6,7 @@ Shapes: B batch, N examples, K classes, D features.
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,13 @@ def measure_seconds(function: Callable[[], object], device: str) -> float:
     function()
     wait()
     return time.perf_counter() - start
+
+
+@lru_cache(maxsize=1)
+def matrix_rate(size: int = 1024) -> float:
+    """Return the operations per second of this machine's processors in a product of matrices in single precision."""
+    matrix = torch.rand(size, size)
+    return 2.0 * size**3 / min(measure_seconds(lambda: matrix @ matrix, "cpu") for _ in range(3))
 
 
 @dataclass

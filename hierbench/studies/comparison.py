@@ -26,6 +26,7 @@ from hierbench.execution.plan import Plan, plan_jobs, plan_without_data
 from hierbench.execution.request import ResolvedRequest, requested_recipe, resolve
 from hierbench.execution.resources import make_setting
 from hierbench.execution.scheduler import states
+from hierbench.hierarchy.label_tree import MATRIX_CLASSES
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, check_columns
 from hierbench.leaderboard.extra_columns import with_columns
@@ -34,6 +35,7 @@ from hierbench.leaderboard.open_board import requested_records
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import default_uri, page_of_runs
 from hierbench.runs.requests import Budget
+from hierbench.studies.dry_run import about, megabytes
 from hierbench.studies.study import StudyReport, StudyResult, carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
@@ -112,7 +114,7 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
         recorded_ids=[job.id for job in jobs],
         budgets=_budgets(jobs, tuned or {}),
         networks=networks,
-        notes=_note_defaults(recipe, trained, tuned or {}),
+        notes=[*_note_defaults(recipe, trained, tuned or {}), *_note_frame(request, trained)],
     )
 
 
@@ -124,6 +126,21 @@ def _note_defaults(recipe: Recipe, methods: Iterable[LoadedMethod], tuned: Tuned
     if recipe.tune.searched or not names:
         return []
     return [f"note: {', '.join(names)}: with their defaults, which were not searched on {recipe.dataset}"]
+
+
+def _note_frame(request: ResolvedRequest, methods: Iterable[LoadedMethod]) -> list[str]:
+    """Return a line on the time and memory of HAFrame's frame, where they are more than those of some steps."""
+    prepared = request.prepared
+    if prepared is None or "type-II" not in request.types or all(method.name != "haframe" for method in methods):
+        return []
+    num_classes = prepared.hierarchy(request.recipe.distance).num_classes
+    if num_classes <= MATRIX_CLASSES:
+        return []
+    from hierbench.execution.timing import matrix_rate  # PyTorch
+
+    seconds = 4.0 / 3.0 * num_classes**3 / matrix_rate()
+    memory = megabytes(4 * num_classes**2)
+    return [f"note: haframe makes a frame of {num_classes:,} classes for each run, {about(seconds)} and {memory}"]
 
 
 def comparison_report(plan: Plan, columns: Sequence[Column]) -> StudyReport:

@@ -44,6 +44,17 @@ def test_a_plan_is_a_value(tmp_path, data_dir):
     assert plan_comparison(request, methods) == plan
 
 
+def test_a_plan_announces_a_frame_of_many_classes(tmp_path, data_dir, monkeypatch):
+    options = Options("shapes", "ce,haframe,hxe", "type-II", 1, runs=tmp_path / "runs", data_dir=data_dir)
+    methods, _ = find_methods(["ce", "haframe", "hxe"])
+    request = resolve(options, requested_recipe(options), methods)
+    assert plan_comparison(request, methods).notes == []
+    monkeypatch.setattr("hierbench.studies.comparison.MATRIX_CLASSES", 10)
+    (note,) = plan_comparison(request, methods).notes
+    assert note == "note: haframe makes a frame of 48 classes for each run, under 1 s and under 0.1 MB"
+    assert plan_comparison(request, methods[:1]).notes == []
+
+
 def test_a_plan_without_data_is_blocked_only_where_the_user_has_to_bring_it(tmp_path):
     for dataset, state in (("shapes", "train"), ("imagenet1k", "blocked")):
         options = Options(dataset, "ce", "type-II", 1, runs=tmp_path / "runs", data_dir=tmp_path, dry_run=True)
