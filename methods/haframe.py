@@ -69,6 +69,12 @@ def _smallest_similarity(q: float, num_classes: int, mode: Mode) -> float:
     return float(above[0] if len(above) else grid[-1])  # the last value: only for a flat tree and a large gamma
 
 
+def minimum_similarity_of_tree(hierarchy: Hierarchy, gamma: float, mode: Mode = "paper") -> float:
+    """Return `minimum_similarity` of the distances of a tree, d_max being its height, without a matrix of them."""
+    root = _root_of_tree(merges_of_tree(hierarchy), -gamma / hierarchy.height)
+    return _smallest_similarity(root.q, hierarchy.num_classes, mode)
+
+
 def minimum_similarity(distances: ArrayLike, gamma: float, mode: Mode = "paper", d_max: float | None = None) -> float:
     """Return s_min, the smallest cosine of the mapping: S = (1 - s_min) E + s_min, E = exp(-gamma D / d_max).
 

@@ -18,7 +18,7 @@ from hierbench.figures.plots import (
     tradeoff_plot,
     tree_drawing,
 )
-from hierbench.figures.plots.figure_data import FigureRequest
+from hierbench.figures.plots.figure_data import FigureRequest, Tree
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.runs.integrity import fingerprints
@@ -275,3 +275,17 @@ def test_no_finished_run_and_damaged_records_are_named(tmp_path, small):
     for kind in (severity_plot, curves_plot, tradeoff_plot):
         with pytest.raises(UserError, match=r"no run of shapes in .* is finished yet"):
             kind.draw(of_runs("shapes", tmp_path))
+
+
+def test_a_picture_of_many_classes_shows_the_finest_level_that_fits():
+    """Its nodes keep their numbers and names; a class above the level stands for itself."""
+    paths = {f"c{i}": (f"a{i % 3}", f"b{i % 12}", f"c{i}") for i in range(60)} | {"z": ("z",)}
+    tree = Tree(Hierarchy.from_paths(paths), tuple(paths.values()))
+    assert tree.fitted(61)[0] is tree
+    coarse, node_of, (remark,) = tree.fitted(20)
+    assert remark == "level 2 of 3: 13 nodes in place of 61 classes"
+    assert coarse.hierarchy.level_sizes == (4, 13) and coarse.names(0) == tree.names(0)
+    assert coarse.names(1) == tree.names(1) and coarse.hierarchy.height == 2
+    assert (coarse.hierarchy.level_targets[node_of, 0] == tree.hierarchy.level_targets[:, 0]).all()
+    counts = confusion_plot.confusion_counts(np.eye(61), np.arange(61)[::-1], node_of)
+    assert counts.shape == (13, 13) and counts.sum() == 61 and counts[12, node_of[0]] == 1

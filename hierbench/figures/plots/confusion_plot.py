@@ -28,16 +28,17 @@ ROOM_BELOW = 0.75
 ROOM_ABOVE = 0.35  # inches
 
 
-def confusion_counts(scores: NDArray[np.floating[Any]], targets: IntArray) -> IntArray:
-    """Return [K, K] int: how many examples of each class (row) are ranked first as each class (column).
+def confusion_counts(scores: NDArray[np.floating[Any]], targets: IntArray, node_of: IntArray) -> IntArray:
+    """Return [M, M] int: how many examples of each node (row) are ranked first as a class of each node (column).
 
     Args:
         scores: [N, K], larger = ranked earlier, ties to the lower class index.
         targets: [N] class indices.
+        node_of: [K] which of M nodes each class belongs to.
     """
-    num_classes = scores.shape[1]
-    cells = targets.astype(np.int64) * num_classes + scores.argmax(axis=1)
-    return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
+    num_nodes = int(node_of.max()) + 1
+    cells = node_of[targets] * num_nodes + node_of[scores.argmax(axis=1)]
+    return np.bincount(cells, minlength=num_nodes**2).reshape(num_nodes, num_nodes)
 
 
 def named_level(level_sizes: tuple[int, ...]) -> int | None:
@@ -66,7 +67,8 @@ def draw(request: FigureRequest) -> style.Drawing:
     if not run.has_predictions:
         raise UserError(f"{name} has no predictions.npz: published records have none")
     try:
-        counts = confusion_counts(*run.predictions())
+        tree, node_of, remarks = tree.fitted()
+        counts = confusion_counts(*run.predictions(), node_of)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from None
     order = class_order(tree.hierarchy)
@@ -86,7 +88,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     about += "" if severity is None else f", mistake severity {severity:.2f}"
     title = f"{dataset_title(request.dataset)}, protocol {spec.protocol}"
     axes.set_title(f"{title}\n{style.plain(run.title)}, {spec.type}, seed {spec.seed}: {about}", loc="left")
-    return style.Drawing(figure, [f"run {run.id} ({spec.label}; type and seed choose another)"])
+    return style.Drawing(figure, [f"run {run.id} ({spec.label}; type and seed choose another)", *remarks])
 
 
 def _tree(axes: Axes, hierarchy: Hierarchy, order: IntArray) -> None:

@@ -16,7 +16,7 @@ from hierbench.data.prepared import find
 from hierbench.data.source import shipped_paths
 from hierbench.figures.plots import PLOT_TITLES
 from hierbench.figures.plots.style import Drawing, house_style
-from hierbench.hierarchy.label_tree import Distance, Hierarchy
+from hierbench.hierarchy.label_tree import Distance, Hierarchy, IntArray
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.leaderboard.tables.board_table import lacking
@@ -32,6 +32,7 @@ OF_BOARD = set(PLOT_TITLES) - {"similarity", "frame", "overview"}
 Floats = NDArray[np.float64]
 COVERAGES: Floats = np.linspace(0.0, 1.0, 101)
 CLIMBING = "haurc_climbing"
+MOST_NODES_DRAWN = 1200  # classes of a tree that a picture shows one by one
 BY_LEVEL = {  # metric: how the node of a level is predicted
     "level_accuracy": "of the class ranked first",
     "level_accuracy_lifted": "lifted, of the largest sum of probabilities",
@@ -86,6 +87,26 @@ class Tree:
         """Return the names of a level's nodes; a leaf above the level is a node of it."""
         path_by_node = dict(zip(self.hierarchy.level_targets[:, level].tolist(), self.paths, strict=True))
         return [path[min(level, len(path) - 1)] for _, path in sorted(path_by_node.items())]
+
+    def fitted(self, most: int = MOST_NODES_DRAWN) -> tuple["Tree", IntArray, list[str]]:
+        """Return the tree down to its finest level of at most `most` nodes, where it has more classes.
+
+        And for each class its node there [K], and what a reader should know.
+        """
+        sizes = self.hierarchy.level_sizes
+        if sizes[-1] <= most:
+            return self, np.arange(sizes[-1]), []
+        level = max((place for place, size in enumerate(sizes) if size <= most), default=0)
+        node_of = self.hierarchy.level_targets[:, level]
+        _, classes = np.unique(node_of, return_index=True)
+        names = [self.paths[index][: level + 1] for index in classes]
+        numbers = [
+            tuple(f"{place}-{node}" for place, node in enumerate(self.hierarchy.level_targets[index, : len(path)]))
+            for index, path in zip(classes, names, strict=True)
+        ]
+        tree = Hierarchy.from_paths({path[-1]: path for path in numbers}, self.hierarchy.distance)
+        remark = f"level {level + 1} of {len(sizes)}: {sizes[level]:,} nodes in place of {sizes[-1]:,} classes"
+        return Tree(tree, tuple(names)), node_of, [remark]
 
 
 def find_tree(dataset: str, data_dir: Path, distance: Distance | None = None) -> Tree | None:

@@ -136,13 +136,16 @@ def draw(request: FigureRequest) -> style.Drawing:
     mode = request.protocol
     gamma = float(HAFrame.Params().gamma)
     hierarchy = Hierarchy.from_paths(EXAMPLE)
+    remarks = list[str]()
     if request.dataset:
-        hierarchy = require_tree(request.dataset, request.data_dir).hierarchy
+        tree, _, remarks = require_tree(request.dataset, request.data_dir).fitted()
+        hierarchy = tree.hierarchy
         recipe = load_recipe(request.dataset, protocol=mode)
         gamma = float(recipe.params_for("haframe").get("gamma", gamma))
     frame, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, PROJECTION_SEED, hierarchy.height)
     picked = sample_classes(hierarchy.distances)
-    names = [style.readable(hierarchy.classes[i]) for i in picked]
+    classes = [path[-1] for path in tree.paths] if remarks else hierarchy.classes
+    names = [style.readable(classes[i]) for i in picked]
     part = f": {len(picked)} of {hierarchy.num_classes} classes" if len(picked) < hierarchy.num_classes else ""
     titles = ["simplex ETF", rf"HAFrame, $\gamma={gamma:g}$"]
     frames = [simplex_frame(hierarchy.num_classes)[picked], frame[picked]]
@@ -160,7 +163,7 @@ def draw(request: FigureRequest) -> style.Drawing:
         above.set_xlim(picture[-1, 0] + low[0], picture[-1, 0] + high[0])
         above.set_ylim(picture[-1, 1] + low[1], picture[-1, 1] + high[1])
         _tree(below, names, distances)
-    return style.Drawing(figure, [])
+    return style.Drawing(figure, remarks)
 
 
 def _solid(axes: Axes, names: list[str], distances: Distances, cosines: Floats, picture: Floats) -> None:
