@@ -81,6 +81,8 @@ def draw(request: FigureRequest) -> style.Drawing:
     _tree(place(0.1, ROOM_BELOW, TREE_WIDTH, MATRIX_SIDE), tree.hierarchy, order)
     axes = place(0.1 + TREE_WIDTH, ROOM_BELOW, MATRIX_SIDE, MATRIX_SIDE)
     _matrix(axes, place(0.1 + TREE_WIDTH, ROOM_BELOW - 0.32, MATRIX_SIDE, 0.08), counts[np.ix_(order, order)])
+    if remarks:
+        axes.set_xlabel(f"predicted (rows: true), {remarks[0]}", labelpad=3)
     _blocks(axes, tree.hierarchy, order)
     _names(axes, tree, order)
     severity = run.metrics["mistake_severity"]
