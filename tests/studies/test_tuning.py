@@ -218,10 +218,16 @@ def test_ranges_are_widened_where_the_best_value_is_at_an_end():
         "gamma": (1.0, 2.5),
         "lr.classifier": (0.01, pytest.approx(10.0)),
     }
-    search = Search(replace(space, ranges={"gamma": (1.0, 2.0)}), "tpe")
-    gammas = [params["gamma"] for params in tried(search, lambda params: -params["gamma"])]
-    assert max(gammas[:8]) <= 2.0 < max(gammas) and search.space.ranges["gamma"][0] == 1.0
     assert search_space(load_recipe("shapes"), find_method("haframe")).limits["alpha"] == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("sign", "low", "high"), [(-1.0, 1.0, 8.0), (1.0, 1.0, 5.0)])
+def test_a_range_that_is_widened_keeps_its_scale(sign, low, high):
+    """Also where its upper end becomes ten times the lower one."""
+    search = Search(Space({}, {"gamma": (low, high)}, 24, {"gamma": (0.1, 20.0)}), "tpe")
+    gammas = [params["gamma"] for params in tried(search, lambda params: sign * params["gamma"])]
+    assert low <= min(gammas[:8]) and max(gammas[:8]) <= high and not search.space.is_log("gamma")
+    assert max(gammas) > high if sign < 0 else min(gammas) < low
 
 
 def test_what_another_rule_would_have_chosen():

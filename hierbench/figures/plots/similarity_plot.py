@@ -32,10 +32,7 @@ class SimilarityCurve(NamedTuple):
 
 def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[SimilarityCurve]:
     """Return a mapping per gamma; `mode` is the grid of s_min, see `hierbench.methods.haframe`."""
-    return [
-        SimilarityCurve(gamma, minimum_similarity_of_tree(hierarchy, gamma, mode))
-        for gamma in MARKER_BY_GAMMA
-    ]
+    return [SimilarityCurve(gamma, minimum_similarity_of_tree(hierarchy, gamma, mode)) for gamma in MARKER_BY_GAMMA]
 
 
 def trees_to_show(request: FigureRequest) -> tuple[dict[str, Tree], list[str]]:

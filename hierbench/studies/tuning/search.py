@@ -49,13 +49,19 @@ Params = Mapping[str, float]
 class Space:
     """The space of a search: a grid {name: values}, or ranges {name: (low, high)} with a number of trials.
 
-    `limits` {name: (least, largest)} are the values that a hyperparameter can have at all.
+    `limits` {name: (least, largest)} are the values that a hyperparameter can have at all, and `logs` says what is on a
+    logarithmic scale where the ranges have been widened.
     """
 
     grid: Mapping[str, Sequence[float]]
     ranges: Mapping[str, tuple[float, float]]
     trials: int
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    logs: Mapping[str, bool] = field(default_factory=dict)
+
+    def is_log(self, name: str) -> bool:
+        """Whether a range is searched on a logarithmic scale, as it was from the beginning."""
+        return self.logs.get(name, is_logarithmic(name, *self.ranges[name]))
 
     @property
     def points(self) -> list[dict[str, float]]:
@@ -72,7 +78,7 @@ class Space:
         low, high = self.ranges[name]
         if low >= high:
             return 0
-        scale = math.log if is_logarithmic(name, low, high) else float
+        scale = math.log if self.is_log(name) else float
         share = (scale(value) - scale(low)) / (scale(high) - scale(low))
         return int(share >= 0.95) - int(share <= 0.05)
 
@@ -82,13 +88,12 @@ class Space:
         for name, (low, high) in self.ranges.items():
             place = self._place(name, params[name])
             least, largest = self.limits.get(name, (-math.inf, math.inf))
-            is_log = is_logarithmic(name, low, high)
             if place < 0:
-                low = max(low * math.sqrt(low / high) if is_log else low - (high - low) / 2.0, least)
+                low = max(low * math.sqrt(low / high) if self.is_log(name) else low - (high - low) / 2.0, least)
             elif place > 0:
-                high = min(high * math.sqrt(high / low) if is_log else high + (high - low) / 2.0, largest)
+                high = min(high * math.sqrt(high / low) if self.is_log(name) else high + (high - low) / 2.0, largest)
             ranges[name] = (low, high)
-        return replace(self, ranges=ranges)
+        return replace(self, ranges=ranges, logs={name: self.is_log(name) for name in ranges})
 
     def of(self, model: Model, feature_type: FeatureType) -> "Space | None":
         """Return the space of one type, with as many trials; None where nothing of it is left.
@@ -237,7 +242,7 @@ class Search:
             if results and len(self._study.trials) % WIDENED_AFTER == 0 and num_trials:
                 self.space = self.space.widened(results[0][0])
             ranges = self.space.ranges.items()
-            distributions = {name: FloatDistribution(*ends, log=is_logarithmic(name, *ends)) for name, ends in ranges}
+            distributions = {name: FloatDistribution(*ends, log=self.space.is_log(name)) for name, ends in ranges}
             if self.start is not None and not self._study.trials:
                 self._study.enqueue_trial(dict(self.start))
             return [self._study.ask(distributions) for _ in range(min(TRIALS_PER_BATCH, num_trials))]
