@@ -98,12 +98,10 @@ def read_arrays(
             with np.lib.npyio.NpzFile(file, allow_pickle=False) as content:
                 assert content.zip is not None
                 packed = [member for member in content.zip.infolist() if not _is_readable(member, largest)]
-                mapped = dict[str, NDArray[Any]]()
-                for member in content.zip.infolist() if in_place and not packed else ():
-                    if member.compress_type == ZIP_STORED and member.file_size > MAPPED_BYTES:
-                        mapped[member.filename.removesuffix(".npy")] = _map_member(path, file, member)
-                names = [] if packed else [name for name in content.files if name not in mapped]
-                arrays = mapped | {name: content[name] for name in names}
+                members = content.zip.infolist() if in_place and not packed else []
+                mapped = {member.filename.removesuffix(".npy"): _map_member(path, file, member) for member in members}
+                arrays = {name: array for name, array in mapped.items() if array is not None}
+                arrays |= {name: content[name] for name in content.files if not packed and name not in arrays}
         except Exception as error:  # damaged zip files fail in many ways, and headers ask for more than the memory
             if "allow_pickle" in str(error):
                 raise ValueError("it holds Python objects, a pickle, which is never read; save arrays") from None
@@ -117,8 +115,10 @@ def read_arrays(
     return arrays
 
 
-def _map_member(path: Path, file: IO[bytes], member: ZipInfo) -> NDArray[Any]:
-    """Map the array of a member that is stored as it is; a ValueError if it is not one of numbers."""
+def _map_member(path: Path, file: IO[bytes], member: ZipInfo) -> NDArray[Any] | None:
+    """Map the large array of numbers that a member is as it is stored; None of others."""
+    if member.compress_type != ZIP_STORED or member.file_size <= MAPPED_BYTES:
+        return None
     file.seek(member.header_offset + 26)
     begin = member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))  # after its name and extra field
     file.seek(begin)
@@ -126,7 +126,7 @@ def _map_member(path: Path, file: IO[bytes], member: ZipInfo) -> NDArray[Any]:
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = read_header(file)
     if dtype.kind not in NUMBERS:
-        raise ValueError("a large array is not of numbers")
+        return None
     offset = file.tell()
     array = np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
     if offset - begin + array.nbytes != member.file_size:

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from hierbench.utils.arrays import load_array, load_arrays, map_array
+from hierbench.utils.arrays import load_array, load_arrays, map_array, read_arrays
 from tests.support.crafted import Marker
 
 
@@ -73,3 +73,28 @@ def test_an_npz_that_is_compressed_or_damaged(tmp_path):
     (tmp_path / "given.npz").write_bytes((tmp_path / "given.npz").read_bytes()[100:])  # as the fuzzer once found it
     with pytest.raises(ValueError, match=r"not a complete \.npz|Bad magic"):
         load_arrays(tmp_path / "given.npz", "scores")
+
+
+def test_large_arrays_of_an_archive_are_mapped_in_place(tmp_path, monkeypatch):
+    """As they would be read, whatever their order and header; compressed ones, small ones and text are read."""
+    monkeypatch.setattr("hierbench.utils.arrays.MAPPED_BYTES", 500)
+    scores = np.arange(120.0).reshape(12, 10)
+    content = {"a": scores, "b": np.asfortranarray(scores), "few": scores[:1], "ids": np.array(["x", "y"] * 100)}
+    for save, kind in ((np.savez, np.memmap), (np.savez_compressed, np.ndarray)):
+        save(tmp_path / "a.npz", **content)
+        arrays = read_arrays(tmp_path / "a.npz", in_place=True)
+        assert type(arrays["a"]) is kind and type(arrays["b"]) is kind and type(arrays["few"]) is np.ndarray
+        assert all((arrays[name] == values).all() for name, values in content.items())
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", npy(shape="(100,)", content=b"\0" * 808))
+    with pytest.raises(ValueError, match="another size than its header says"):
+        read_arrays(tmp_path / "a.npz", in_place=True)
+
+
+@pytest.mark.parametrize("content", [npy(descr="'|O'", content=b"x" * 300), npy(shape="(10**15,)", content=b"x" * 300)])
+def test_a_crafted_large_array_is_not_mapped(tmp_path, monkeypatch, content):
+    monkeypatch.setattr("hierbench.utils.arrays.MAPPED_BYTES", 200)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", content)
+    with pytest.raises(ValueError, match=r"."):
+        read_arrays(tmp_path / "a.npz", in_place=True)
