@@ -13,6 +13,7 @@ Precision = Literal["float32", "bfloat16"]
 AskedPrecision = Literal["auto", "float32", "bfloat16"]
 FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
 Protocol = Literal["paper", "authors"]
+Sampling = Literal["natural", "balanced", "blocks"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
 GroupInput = Literal["activated", "raw"]
 FEATURES = re.compile(r"features-([1-9][0-9]{0,4})")  # in place of a backbone
@@ -101,8 +102,9 @@ class Train(Closed):
     warmup_epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     # Factor on the backbone's rate per layer away from its end; 1 gives all its layers one rate.
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    # Each epoch sees every image once, or draws as many with every class equally often.
-    sampling: Literal["natural", "balanced"] = "natural"
+    # Each epoch sees every image once, or draws as many with every class equally often; "blocks" is natural, shuffled
+    # within blocks, of data that is larger than the memory.
+    sampling: Sampling = "natural"
     every: Annotated[int, Field(ge=1)] = 1  # of how many images of a class, in their order, one is trained on
     lr: RatesOfTypes
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from hierbench.config.rates import JobRates
 from hierbench.config.recipe_source import PLAIN_NAME
-from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol
+from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol, Sampling
 from hierbench.config.validation import Closed
 
 # Raise this when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that results of
@@ -52,7 +52,7 @@ class TrainSpec(Closed):
     optimizer: Literal["sgd", "adamw"] = "sgd"
     warmup_epochs: int = 0
     layer_decay: float = 1.0
-    sampling: Literal["natural", "balanced"] = "natural"
+    sampling: Sampling = "natural"
     every: int = 1
     lr: JobRates
 

@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hierbench.config.sections import Sampling
 from hierbench.data.feature_cache import CacheRequest, find_features
-from hierbench.data.feature_split import open_split
+from hierbench.data.feature_split import PIECE, PIECES_AT_A_TIME, open_split
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.label_tree import Hierarchy
@@ -170,12 +171,13 @@ def rows_of_every(labels: Tensor, every: int) -> Tensor:
     return order[place % every == 0].sort().values
 
 
-def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced"]) -> Tensor:
+def epoch_order(labels: Tensor, num: int, sampling: Sampling) -> Tensor:
     """Return the rows [M] of an epoch, drawn by PyTorch's default generator on the CPU, the same on every rank.
 
     "natural" is a random order of all rows, cut after M. In "balanced", the numbers of rows of two classes differ by at
     most one; within a class, all images are drawn before one is drawn again: no image is drawn two times more often
-    than another.
+    than another. In "blocks", pieces of 4,096 neighbouring rows come in a random order, and of 64 at a time the rows
+    are shuffled: what lies in one place of a file is read at one time.
 
     Args:
         labels: [N] int64, on the CPU.
@@ -184,6 +186,11 @@ def epoch_order(labels: Tensor, num: int, sampling: Literal["natural", "balanced
     """
     if sampling == "natural":
         return torch.randperm(len(labels))[:num]
+    if sampling == "blocks":
+        firsts = PIECE * torch.randperm(-(-len(labels) // PIECE))
+        rows_in_pieces = (firsts[:, None] + torch.arange(PIECE)).flatten()
+        pools = rows_in_pieces[rows_in_pieces < len(labels)].split(PIECES_AT_A_TIME * PIECE)
+        return torch.cat([pool[torch.randperm(len(pool))] for pool in pools])[:num]
     classes, counts = labels.unique(return_counts=True)  # a class without training images is left out
     places = torch.full((len(classes),), num // len(classes))
     places[torch.randperm(len(classes))[: num % len(classes)]] += 1

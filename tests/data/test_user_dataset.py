@@ -336,6 +336,20 @@ def test_balanced_sampling():
     assert (natural == torch.randperm(100)[:96]).all()
 
 
+def test_sampling_in_blocks(monkeypatch):
+    """Every row once, shuffled within a few pieces of neighbours at a time."""
+    monkeypatch.setattr("hierbench.training.trainer.PIECE", 10)
+    monkeypatch.setattr("hierbench.training.trainer.PIECES_AT_A_TIME", 3)
+    torch.manual_seed(0)
+    order = epoch_order(torch.zeros(95), 90, "blocks")
+    pools = [set((rows // 10).tolist()) for rows in order.split(30)]
+    assert len(order.unique()) == 90 and order.max() < 95
+    assert all(len(pool) in (3, 4) for pool in pools) and (order[:30].sort().values != order[:30]).any()
+    torch.manual_seed(0)
+    assert (order == epoch_order(torch.zeros(95), 90, "blocks")).all()  # on every rank, and after a restart
+    assert (order[:30] // 10).unique().tolist() != [0, 1, 2]
+
+
 def test_a_link_to_a_folder_above_is_left_out(cli, birds):
     """Also as a class, above the images, and in a class that is a link itself; a link to the side is followed."""
     (birds / "images/wren").rename(birds / "elsewhere")

@@ -8,10 +8,11 @@ import torch
 
 from hierbench.config.recipe import load_recipe
 from hierbench.data import feature_split
-from hierbench.data.feature_split import open_split
+from hierbench.data.feature_split import Pieces, open_split
 from hierbench.data.prepared import find, verify
 from hierbench.data.user.user_dataset import if_current
 from hierbench.models.libraries.lookup import cached_backbone
+from hierbench.training.trainer import epoch_order
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
 from tests.support.birds import NAMES, int8_features, prepare_features
@@ -108,6 +109,29 @@ def test_rows_are_gathered_from_the_mapped_file_and_given_back(arrays, tmp_path,
         parts = [vectors for vectors, _ in split.train_batches(rows.split(30))]
         assert (torch.cat(parts).numpy() == arrays["train"][rows]).all()
     assert given_back == [120 * 12 * 4] * 8
+
+
+def test_a_file_that_is_sampled_in_blocks_is_read_piece_by_piece(arrays, tmp_path, monkeypatch):
+    """Once in an epoch; the vectors are those of the rows, also of pieces that had left the memory."""
+    prepared, spec = prepare_features(tmp_path, arrays), spec_of(tmp_path)
+    spec = spec.model_copy(update={"train": spec.train.model_copy(update={"sampling": "blocks"})})
+    sizes = {"MAX_RESIDENT_BYTES": 1000, "PIECE": 7, "PIECES_AT_A_TIME": 3}
+    for name, size in sizes.items():
+        monkeypatch.setattr(feature_split, name, size)
+    monkeypatch.setattr("hierbench.training.trainer.PIECE", 7)
+    monkeypatch.setattr("hierbench.training.trainer.PIECES_AT_A_TIME", 3)
+    split = open_split(prepared, "train", spec, torch.device("cpu"))
+    read = []
+    monkeypatch.setattr(
+        Pieces, "_read", lambda pieces, number, of=Pieces._read: (read.append(number), of(pieces, number))
+    )
+    for epoch in range(2):
+        torch.manual_seed(epoch)
+        order = epoch_order(split.labels, 120, "blocks")
+        parts = [vectors for vectors, _ in split.train_batches(order.split(10))]
+        assert (torch.cat(parts).numpy() == arrays["train"][order]).all()
+    assert len(read) <= 2 * 18 and set(read) == set(range(18))  # of 120 rows, the last piece having one
+    assert next(iter(open_split(prepared, "val", spec, torch.device("cpu")).eval_batches()))[0].dtype == torch.float32
 
 
 def test_a_file_that_is_not_mapped_is_not_given_back():
