@@ -75,8 +75,8 @@ def recorded_costs(run: Record, records: Records) -> dict[str, float]:
     """Return the recorded `COSTS` of a run, or of the base that it re-ranks; training took as long as its command."""
     base = next((records[name] for name in run.bases if name in records), run)
     cost = (run if "cost" in run.environment else base).environment.get("cost", {})
-    known = {**(cost if isinstance(cost, dict) else {}), "training_seconds": base.seconds}
-    return {name: float(known[name]) for name in COSTS if isinstance(known.get(name), int | float)}
+    costs = {**(cost if isinstance(cost, dict) else {}), "training_seconds": base.seconds}
+    return {name: float(costs[name]) for name in COSTS if isinstance(costs.get(name), int | float)}
 
 
 def _drop_runs(row: Row, damaged: Mapping[str, str], runs: Sequence[Record], seeds: Sequence[int]) -> Row:

@@ -62,11 +62,11 @@ class Covers:
             child = self.first[rows, node, place]
             joined = _join(best, self.covers[rows, child.clamp_min(0)], self.most)
             best = torch.where((child != NONE)[:, None, None], joined, best)
-        whole = self._whole(rows, node)
+        single = self._whole(rows, node)
         touched = self.touched[rows, node, None, None]
         # One child: its cover is never larger than the node, and the same set where it has all of its classes.
-        best = torch.where(touched > 1, _smaller(best, whole), best)
-        return torch.where(touched > self.most, whole, best)
+        best = torch.where(touched > 1, _smaller(best, single), best)
+        return torch.where(touched > self.most, single, best)
 
     def _whole(self, rows: Tensor, node: Tensor) -> Tensor:
         """Return the covers of nodes [R] that are the node itself, for every number of nodes."""

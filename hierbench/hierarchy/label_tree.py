@@ -81,11 +81,11 @@ class Hierarchy:
 
     def distances_between(self, first: ArrayLike, second: ArrayLike) -> IntArray:
         """Return the distances of classes and other classes, of shapes that broadcast: of the deepest common nodes."""
-        one, other = np.broadcast_arrays(np.asarray(first), np.asarray(second))
-        distances = np.full(one.shape, self.height, dtype=np.int64)
+        classes, others = np.broadcast_arrays(np.asarray(first), np.asarray(second))
+        distances = np.full(classes.shape, self.height, dtype=np.int64)
         for nodes, value in zip(self.level_targets.T, self.node_distances, strict=True):
-            ancestors = nodes[one]
-            np.copyto(distances, value[ancestors], where=ancestors == nodes[other])
+            ancestors = nodes[classes]
+            np.copyto(distances, value[ancestors], where=ancestors == nodes[others])
         return distances
 
     @cached_property

@@ -57,11 +57,11 @@ def merges_of_tree(hierarchy: Hierarchy) -> list[Merge]:
         if value < hierarchy.height:
             apart = np.ones(num_classes, dtype=bool)  # not yet below a node of at most this distance
             for nodes, distance in zip(hierarchy.level_targets.T, hierarchy.node_distances, strict=True):
-                found = apart & (distance[nodes] <= value)
+                reached = apart & (distance[nodes] <= value)
                 first_of = np.full(len(distance), num_classes)
-                np.minimum.at(first_of, nodes[found], np.flatnonzero(found))
-                first[found] = first_of[nodes[found]]
-                apart &= ~found
+                np.minimum.at(first_of, nodes[reached], np.flatnonzero(reached))
+                first[reached] = first_of[nodes[reached]]
+                apart &= ~reached
         kept, cluster = np.unique(first[clusters], return_inverse=True)
         if len(kept) < len(clusters):
             merges.append(Merge(float(value), cluster))

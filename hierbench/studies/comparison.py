@@ -120,9 +120,9 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
 
 def _note_defaults(recipe: Recipe, methods: Iterable[LoadedMethod], tuned: TunedRows) -> list[str]:
     """Return a line on further methods that neither the recipe nor a search has values for."""
-    known = {*PAPER_METHODS, *recipe.methods, *(method for method, _ in tuned)}
+    searched = {*PAPER_METHODS, *recipe.methods, *(method for method, _ in tuned)}
     further = [method for method in methods if method.trains and method.source is None]
-    names = [method.name for method in further if method.name not in known]
+    names = [method.name for method in further if method.name not in searched]
     if recipe.tune.searched or not names:
         return []
     return [f"note: {', '.join(names)}: with their defaults, which were not searched on {recipe.dataset}"]
