@@ -39,7 +39,8 @@ def list_(
     recipes = dict[str, dict[str, None]]()
     for name in [] if dataset in yours else builtin if dataset is None or dataset in builtin else [dataset]:
         for recipe in load_protocols(name):
-            titles.setdefault(recipe.data.variant, recipe.title)
+            if recipe.data.variant not in titles or recipe.dataset == recipe.data.dataset:
+                titles[recipe.data.variant] = recipe.title
             recipes.setdefault(recipe.data.variant, {})[recipe.dataset] = None
     if dataset is None or dataset in yours:
         titles |= {name: "(yours)" for name in yours if dataset in (None, name)}

@@ -31,6 +31,7 @@ def test_every_command_of_the_page_works(walked):
     assert len(board["rows"]) == 9 and all(row["n"] == 1 for row in board["rows"])
     assert "not as in the recipe: method" not in board.get("remark", "") and "not the whole" not in str(board)
     assert "birds" in done["data list"].out and "(yours)" in done["data list"].out
+    assert "CUB, 100 species  " in done["data list"].out  # of the recipe of the same name
     texts = [path for kind in ("*/*.json", "*.md", "*.json", "*.html") for path in folder.glob(f"runs/{kind}")]
     assert len(texts) > 20
     for path in texts:  # what is passed on has the name and the digests alone, no path
