@@ -60,11 +60,6 @@ class CPCC(Method):
         """Return the logits [B, K]."""
         return outputs[0]
 
-    def paths(self, targets: Tensor) -> Tensor:
-        """Return the nodes [B, P] that targets [B] count for."""
-        paths = F.pad(self.nodes.paths[targets], (1, 0))
-        return paths if self.params.nodes == "all" else paths[:, -1:]
-
     def points(self, features: Tensor, members: Tensor) -> Tensor:
         """Return the mean features [M, D] of nodes, of features [B, D] and members [M, B]."""
         return members @ features / members.sum(dim=1, keepdim=True).clamp_min(1.0)
@@ -82,7 +77,9 @@ class CPCC(Method):
 
         On a GPU M is the most that a batch of this size can have, so that the host need not wait for the number.
         """
-        paths = self.paths(targets)
+        paths = F.pad(self.nodes.paths[targets], (1, 0))
+        if self.params.nodes == "classes":
+            paths = paths[:, -1:]
         below = torch.zeros(len(targets), self.nodes.num_nodes, device=targets.device).scatter(1, paths, 1.0)
         present = below.amax(dim=0)
         most = min(self.nodes.num_nodes, paths.numel()) if present.is_cuda else int(present.sum())

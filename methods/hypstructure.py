@@ -3,10 +3,9 @@
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from hierbench import Method, hyperparameter
+from hierbench import hyperparameter
 from hierbench.methods.cpcc import CPCC, euclidean
 
 BALL_MARGIN = {torch.float64: 1e-5}  # between a point and the unit sphere; of shorter types 4e-3
@@ -15,12 +14,11 @@ BALL_MARGIN = {torch.float64: 1e-5}  # between a point and the unit sphere; of s
 class HypStructure(CPCC):
     """Cross-entropy + weight (1 - r) + centre |midpoint of all examples|.
 
-    r correlates path lengths with Poincare distances, over all nodes with examples in the batch, the root included.
-    Features are mapped into the unit ball by the exponential map at 0; the place of a node is the Einstein midpoint of
-    its examples, as in the published commands. With `means = "features"` it is the image of its mean feature, and the
-    mean feature is centred.
+    r is that of `CPCC` with Poincare distances, by default over all nodes with examples in the batch. Features are mapped
+    into the unit ball by the exponential map at 0; the place of a node is the Einstein midpoint of its examples, as in
+    the published commands. With `means = "features"` it is the image of its mean feature, and the mean feature is centred.
 
-    Shapes: B batch, D features, K classes, M nodes, L levels.
+    Shapes: B batch, D features, M nodes.
     """
 
     name = "hypstructure"
@@ -30,18 +28,14 @@ class HypStructure(CPCC):
         "midpoints and centring as in its published code"
     )
 
-    class Params(Method.Params):
-        """weight of the correlation; centre that of the mean; means: see the class."""
+    class Params(CPCC.Params):
+        """weight of the correlation; centre that of the mean; nodes and means: see the class."""
 
-        weight: float = hyperparameter(1.0, low=0.0, high=100.0, grid=(0.1, 0.3, 1.0, 3.0))
+        nodes: Literal["classes", "all"] = "all"
         centre: float = hyperparameter(0.01, low=0.0, high=100.0)
         means: Literal["midpoints", "features"] = "midpoints"
 
-    params: Params  # type: ignore[assignment]
-
-    def paths(self, targets: Tensor) -> Tensor:
-        """Return the nodes [B, L + 1] on the paths of targets [B], the root first."""
-        return F.pad(self.nodes.paths[targets], (1, 0))
+    params: Params
 
     def points(self, features: Tensor, members: Tensor) -> Tensor:
         """Return the places [M, D] of nodes in the ball, of features [B, D] and members [M, B]."""
@@ -57,8 +51,10 @@ class HypStructure(CPCC):
         return distances
 
     def further_terms(self, features: Tensor, points: Tensor) -> dict[str, Tensor]:
-        """Return the distance from 0 of the mean feature, or of the root, which is the first point."""
-        mean = features.mean(dim=0) if self.params.means == "features" else points[0]
+        """Return the distance from 0 of the mean feature, or of the midpoint of all examples."""
+        mean = features.mean(dim=0)
+        if self.params.means == "midpoints":
+            mean = midpoints(into_ball(features), torch.ones_like(features[None, :, 0]))[0]
         return {"centre": self.params.centre * mean.norm()}
 
 
