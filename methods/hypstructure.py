@@ -14,9 +14,9 @@ BALL_MARGIN = {torch.float64: 1e-5}  # between a point and the unit sphere; of s
 class HypStructure(CPCC):
     """Cross-entropy + weight (1 - r) + centre |midpoint of all examples|.
 
-    r is that of `CPCC` with Poincare distances, by default over all nodes with examples in the batch. Features are mapped
-    into the unit ball by the exponential map at 0; the place of a node is the Einstein midpoint of its examples, as in
-    the published commands. With `means = "features"` it is the image of its mean feature, and the mean feature is centred.
+    r is that of `CPCC` with Poincare distances, by default over all nodes with examples in the batch. Features go into
+    the unit ball by the exponential map at 0; the place of a node is the Einstein midpoint of its examples, as in the
+    published commands. With `means = "features"` it is the image of its mean feature, and the mean feature is centred.
 
     Shapes: B batch, D features, M nodes.
     """

@@ -251,6 +251,15 @@ def cifar100(change):
     return call
 
 
+def cub(line):
+    def call(folder):
+        birds = miniatures.cub(folder / "birds", part=True)
+        (birds / "images.txt").write_text(line)
+        prepare("cub-frozen", folder / "data", birds)
+
+    return call
+
+
 def grocery(line):
     def call(folder):
         store = miniatures.grocery(folder / "store")
@@ -298,6 +307,7 @@ CALLS = [
     ("tiny.zip is not a complete zip file", tiny_imagenet(end=-1000)),
     ("nowhere.zip does not exist", lambda folder: prepare("tiny-imagenet", folder / "data", folder / "nowhere.zip")),
     *((message, cifar100(change)) for change, message in PICTURES),
+    *(("has a line that is not", cub(line)) for line in ("1 ../../x.jpg\n", "1 /x.jpg\n", "x.jpg\n")),
     ("has a line", grocery("test/../../x.jpg, 0, 0")),
     ("has a line", grocery("test/a/b.jpg, 81, 0")),
     ("no file train.txt", lambda folder: prepare("grocery", folder / "data", folder / "images")),

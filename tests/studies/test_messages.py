@@ -14,7 +14,8 @@ from hierbench.config.overrides import format_override
 from hierbench.config.recipe import load_recipe
 from hierbench.studies.scoring.predictions import read_predictions
 from hierbench.studies.scoring.scores import rank
-from hierbench.studies.tuning.search import TrialRecord, search_space
+from hierbench.studies.tuning.search import search_space
+from hierbench.studies.tuning.trial_record import TrialRecord
 from tests.support.messages import check_message
 from tests.support.trees import LIVING as TREE
 

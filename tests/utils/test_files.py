@@ -36,7 +36,7 @@ def test_the_next_writer_of_a_file_removes_its_partial_copies(tmp_path):
 SEARCH = """
 import os, sys
 from pathlib import Path
-from hierbench.studies.tuning.search import TrialRecord
+from hierbench.studies.tuning.trial_record import TrialRecord
 def killer(event, arguments):
     if event == "os.rename" and str(arguments[1]).endswith("optuna.db"):  # not the bytecode of the library
         os.kill(os.getpid(), 9)
@@ -46,7 +46,7 @@ TrialRecord(sys.argv[1], "s", Path.cwd())
 
 
 def test_a_search_that_is_killed_while_its_database_is_made_begins_again(cli, tmp_path):
-    from hierbench.studies.tuning.search import TrialRecord
+    from hierbench.studies.tuning.trial_record import TrialRecord
 
     storage = f"sqlite:///{tmp_path}/optuna.db"
     assert cli.start(tmp_path, storage, python=("-c", SEARCH)).finish().code == -9

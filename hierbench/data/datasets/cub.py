@@ -37,7 +37,8 @@ def open_source(request: SourceRequest, tree: str = "cub") -> Source:
     )
     folder = next((place for place in (root / CUB_FOLDER, root) if (place / "images.txt").is_file()), None)
     if folder is None:
-        raise UserError(f"no file images.txt in {root}; --source takes the folder {CUB_FOLDER}, or its archive")
+        part = ", or of cub100 its public part" if tree != "cub" else ""
+        raise UserError(f"no file images.txt in {root}; --source takes the folder {CUB_FOLDER} or its archive{part}")
     classes, images, label_of, mark = (_read_list(folder / f"{name}.txt") for name in CUB_LISTS)
     training_mark = "0" if "," in read_given(folder / "train_test_split.txt", "train_test_split.txt") else "1"
     paths = shipped_paths(tree)

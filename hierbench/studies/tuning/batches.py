@@ -1,4 +1,4 @@
-"""The trials of one search: which jobs run next, which are stopped early, and how trials end."""
+"""The trials of one search: which jobs run next, and how trials end."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,7 +10,8 @@ from hierbench.runs.job import Job
 from hierbench.runs.record_reader import read_record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.requests import Request, extend_request
-from hierbench.studies.tuning.search import OBJECTIVE, Search, Target, TrialRecord
+from hierbench.studies.tuning.search import OBJECTIVE, Search, Target
+from hierbench.studies.tuning.trial_record import TrialRecord
 
 
 class Batches:

@@ -1,4 +1,4 @@
-"""A search over hyperparameters and learning rates, and the Optuna study that records it.
+"""A search over hyperparameters and learning rates.
 
 A search chooses the same configurations whenever it is started: it runs in memory, and its only input is the results in
 the runs folder. So a killed search resumes without training anything twice, and commands that share a runs folder share
@@ -6,19 +6,14 @@ the work through the locks of its runs.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
-from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.rates import PREFIX, RATE_NAMES
@@ -30,9 +25,7 @@ from hierbench.execution.jobs import make_spec, with_params
 from hierbench.execution.rate_groups import group_names, has_classifier
 from hierbench.leaderboard.statistics import Summary, summarise
 from hierbench.runs.job import Job
-from hierbench.utils.errors import UserError, foreign_errors
-from hierbench.utils.files import make_database
-from hierbench.utils.lock import Lock
+from hierbench.utils.errors import UserError
 
 FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never reported
 OBJECTIVE = "hierdist@1"
@@ -291,56 +284,3 @@ def _mean_of(trial: Trial | FrozenTrial, metric: str) -> float:
     """Return the mean of a metric over the runs of a trial; a run without mistakes has a severity of 0."""
     values = trial.user_attrs[metric]
     return sum(value or 0.0 for value in values) / len(values)
-
-
-def without_password(storage: str) -> str:
-    """Return the URL of a database as it may be shown."""
-    try:
-        return make_url(storage).render_as_string(hide_password=True)
-    except ArgumentError:  # Optuna reports the problem
-        return storage
-
-
-class TrialRecord:
-    """A study in a database; trials are added as they end, under a lock in the folder.
-
-    Raises:
-        UserError: from all methods: the database is full, unreachable or not a database.
-    """
-
-    def __init__(self, storage: str, name: str, folder: Path) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.storage = storage
-        self.folder = folder
-        engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
-        with self._lock_study():
-            make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
-            database = RDBStorage(storage, engine_kwargs=engine)
-            self._study = optuna.create_study(
-                storage=database, study_name=name, direction="minimize", load_if_exists=True
-            )
-
-    @contextmanager
-    def _lock_study(self) -> Iterator[None]:
-        def problem(error: BaseException) -> UserError:
-            cause = error.__cause__ or error
-            reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-            return UserError(f"--storage {self.storage}: {reason}; finished runs are kept")
-
-        with foreign_errors(problem), Lock(self.folder, "study"):  # SQLAlchemy and its drivers raise many types
-            yield
-
-    def trials(self) -> list[FrozenTrial]:
-        """Return the recorded trials."""
-        with self._lock_study():
-            return self._study.get_trials(deepcopy=False)
-
-    def add(self, trial: FrozenTrial, runs: Sequence[str]) -> bool:
-        """Add a trial with the ids of its runs; return False if it is there already."""
-        with self._lock_study():
-            trials = [(trial.user_attrs.get("runs"), trial.state) for trial in self._study.get_trials(deepcopy=False)]
-            if (list(runs), trial.state) in trials:
-                return False
-            trial.user_attrs["runs"] = list(runs)
-            self._study.add_trial(trial)
-            return True

@@ -35,11 +35,10 @@ from hierbench.studies.tuning.search import (
     Search,
     Space,
     Target,
-    TrialRecord,
     search_recipe,
     search_space,
-    without_password,
 )
+from hierbench.studies.tuning.trial_record import TrialRecord, without_password
 from hierbench.utils.console import duration, say
 from hierbench.utils.errors import UserError
 
