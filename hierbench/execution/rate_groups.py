@@ -11,6 +11,8 @@ from hierbench.execution.parameters import num_features, stand_in_tree
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.errors import UserError
 
+FEW_NODES = 50  # of a level
+
 
 def has_own_groups(method: LoadedMethod) -> bool:
     """Whether a method may have parameters with learning rates of their own."""
@@ -35,8 +37,12 @@ def group_names(
 
 
 def has_classifier(recipe: Recipe, loaded: LoadedMethod) -> bool:
-    """Whether a method has trainable parameters with the classifier's rate, as far as that is known."""
-    groups = _find_groups(recipe, loaded)
+    """Whether a method has trainable parameters with the classifier's rate, as far as that is known.
+
+    It does not depend on the number of classes, on which the time of a frame does.
+    """
+    sizes = [min(size, FEW_NODES) for size in recipe.expected.level_sizes]
+    groups = _find_groups(recipe, loaded, stand_in_tree(sizes) if sizes else None)
     return groups is None or bool(groups["classifier"])
 
 
