@@ -22,7 +22,7 @@ from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics import Tally, evaluate
-from hierbench.models.classifier import Classifier, compile_embedding, is_worth_compiling
+from hierbench.models.classifier import FEW_STEPS, Classifier, compile_embedding
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
 from hierbench.runs.job import Job
 from hierbench.runs.store import HistoryRow, Run
@@ -99,7 +99,7 @@ def train(
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     is_unfinished = len(progress["history"]) < epochs and not spec.model.frozen
-    if fabric.device.type == "cuda" and is_unfinished and is_worth_compiling(model.backbone, steps * epochs):
+    if fabric.device.type == "cuda" and is_unfinished and steps * epochs >= FEW_STEPS:  # of all epochs: the same after a kill
         size = spec.model.input_size or prepared.meta["image_size"]
         shapes = batch_shapes(batch_size, num_micro, num_ranks, size)
         compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)

@@ -10,7 +10,7 @@ from torch import nn
 from hierbench.api.registry import find_method
 from hierbench.data.loader import Split
 from hierbench.models import build_classifier
-from hierbench.models.classifier import compile_embedding, is_worth_compiling
+from hierbench.models.classifier import compile_embedding
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric
 from hierbench.training.memory import batch_shapes, count_micro_batches
 from hierbench.training.step import Step, make_optimizer
@@ -35,12 +35,6 @@ def test_a_compiled_model_computes_the_same_and_starts_as_it_was(small_shapes, m
     model.load_state_dict(before)
     model.compiled_embed = None
     assert torch.allclose(fast, model(images), rtol=1e-3, atol=1e-4)
-
-
-def test_a_short_training_of_a_small_network_is_not_compiled():
-    small, large = nn.Linear(9, 9), nn.Linear(4000, 4000)
-    worth = [is_worth_compiling(network, steps) for network in (small, large) for steps in (2999, 3000)]
-    assert worth == [False, True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def _gradient(net):
 
 @pytest.mark.parametrize(("method", "kind"), METHODS)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")  # PyTorch's, at its first use
 def test_a_job_learns_as_on_the_cpu_and_never_waits_within_an_epoch(
     shapes, data_dir, tmp_path, method, kind, precision
 ):
