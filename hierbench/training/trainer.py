@@ -99,7 +99,7 @@ def train(
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
     is_unfinished = len(progress["history"]) < epochs and not spec.model.frozen
-    if fabric.device.type == "cuda" and is_unfinished and steps * epochs >= FEW_STEPS:  # of all epochs: the same after a kill
+    if fabric.device.type == "cuda" and is_unfinished and steps * epochs >= FEW_STEPS:
         size = spec.model.input_size or prepared.meta["image_size"]
         shapes = batch_shapes(batch_size, num_micro, num_ranks, size)
         compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)

@@ -5,7 +5,6 @@ from itertools import islice
 
 import pytest
 import torch
-from torch import nn
 
 from hierbench.api.registry import find_method
 from hierbench.data.loader import Split
