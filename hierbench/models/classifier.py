@@ -17,7 +17,7 @@ from hierbench.models.feature_extractors import TypeI, TypeII, at_least_float32
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.models.weights import loaded_backbone
 
-# Compiling takes a while, and saves a part of each step: 600 steps of a WideResNet-28-8 took 62 s compiled and 35 s not,
+# Compiling takes a while, and saves a part of each step: 600 steps of a WideResNet-28-8 took 62 s compiled, 35 s not,
 # on an H100 and in both precisions.
 FEW_STEPS = 3000  # fewer in a whole training are not compiled, so that it is the same after a kill
 _compiled: dict[str, object] = {}  # the network of this process's compiled graphs
