@@ -11,6 +11,7 @@ The sums go one edge up or down per step, all nodes of a depth at once, so that 
 work on [N, B] in the order of the depths: there a depth is a slice, and adding a row is vectorised over the examples.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from hierbench.hierarchy.label_tree import Hierarchy
+
+PAIRS = 1 << 14  # nodes whose paths are compared at a time
+BLOCK = 1 << 19  # numbers that are summed at a time on a CPU: they stay in its cache
 
 
 class Nodes(nn.Module):
@@ -113,17 +117,19 @@ class Nodes(nn.Module):
 
     def common_ancestors(self, nodes: Tensor, others: Tensor) -> Tensor:
         """Return the lowest common ancestors of nodes and others, of one shape, a node being its own ancestor."""
-        lowest = torch.zeros_like(nodes)
-        least = torch.minimum(self.depth[nodes], self.depth[others])
-        for level, on_level in enumerate(self.paths.t()):  # one level at a time: the pairs of a batch are many
-            passed = on_level[self.some_class]  # of each node, or below it
-            ancestor = passed[nodes]
-            lowest = torch.where((ancestor == passed[others]) & (level < least), ancestor, lowest)
-        return lowest
+        lowest = []
+        for some, other in zip(nodes.flatten().split(PAIRS), others.flatten().split(PAIRS), strict=True):
+            below, below_other = self.some_class[some], self.some_class[other]
+            same = self.paths.index_select(0, below) == self.paths.index_select(0, below_other)
+            least = torch.minimum(self.depth[some], self.depth[other])
+            shared = torch.minimum(same.sum(dim=1, dtype=torch.int32), least)
+            lowest.append(torch.where(shared > 0, self.paths[below, (shared - 1).clamp_min(0)], 0))
+        return torch.cat(lowest).view_as(nodes)
 
     def leaf_sums(self, values: Tensor) -> Tensor:
         """Return [B, N]: the sum over the classes at or below each node of values [B, K]; the root's is the total."""
-        return self.subtree_sums(self._inner_filled(values, 0.0))
+        sums: Tensor = _SubtreeSums.apply(values, self, 0.0)
+        return sums
 
     def leaf_log_sums(self, logs: Tensor) -> Tensor:
         """Return [B, N]: the log of the sum of exp(logs) over the classes at or below each node, for logs [B, K].
@@ -131,11 +137,12 @@ class Nodes(nn.Module):
         With logs = log_softmax(logits), these are the log-probabilities of all nodes. Nothing underflows: each node
         subtracts its own largest value, so a node of probability 1e-300 has the log -690.8 and a gradient.
         """
-        return self.subtree_log_sums(self._inner_filled(logs, -torch.inf))
+        sums: Tensor = _SubtreeLogSums.apply(logs, self, -torch.inf)
+        return sums
 
     def subtree_sums(self, values: Tensor) -> Tensor:
         """Return [B, N]: the sum over each node and all nodes below it, of values [B, N]."""
-        sums: Tensor = _SubtreeSums.apply(values, self)
+        sums: Tensor = _SubtreeSums.apply(values, self, None)
         return sums
 
     def subtree_log_sums(self, logs: Tensor) -> Tensor:
@@ -143,7 +150,7 @@ class Nodes(nn.Module):
 
         Nothing underflows, as in `leaf_log_sums`. A log may be -inf; it gets no gradient from the nodes above it.
         """
-        sums: Tensor = _SubtreeLogSums.apply(logs, self)
+        sums: Tensor = _SubtreeLogSums.apply(logs, self, None)
         return sums
 
     def ancestor_sums(self, values: Tensor) -> Tensor:
@@ -184,21 +191,40 @@ class Nodes(nn.Module):
         among = self.child_log_sums(logits).index_select(-1, self.parent[1:])
         return torch.cat([torch.zeros_like(logits[..., :1]), logits[..., 1:] - among], dim=-1)
 
-    def _inner_filled(self, values: Tensor, fill: float) -> Tensor:
-        """Return [B, N]: values [B, K] of the classes, and `fill` for the inner nodes."""
-        return torch.cat([values.new_full((*values.shape[:-1], self.num_inner), fill), values], dim=-1)
+    def _rows(self, values: Tensor, fill: float | None = None) -> Tensor:
+        """Return a copy [N, B] of values [B, N], its rows in the order of the depths.
 
-    def _rows(self, values: Tensor) -> Tensor:
-        """Return a copy [N, B] of values [B, N], its rows in the order of the depths."""
-        rows = values.reshape(-1, self.num_nodes).t()
+        With `fill`, values are those of the classes, [B, K], and `fill` that of the inner nodes.
+        """
+        rows = values.reshape(-1, values.shape[-1]).t()
+        if fill is not None:
+            leaves = rows
+            rows = leaves.new_full((self.num_nodes, leaves.shape[1]), fill)
+            if self.in_order:
+                rows[self.num_inner :].copy_(leaves)
+            else:
+                rows.index_copy_(0, self.row_of[self.num_inner :], leaves)
+            return rows
         if self.in_order:
             return rows.clone(memory_format=torch.contiguous_format)
         return rows.index_select(0, self.by_depth)
 
-    def _values(self, rows: Tensor, like: Tensor) -> Tensor:
-        """Return [B, N], in the shape of `like`, for rows [N, B]: the inverse of `_rows`."""
-        rows = rows if self.in_order else rows.index_select(0, self.row_of)
-        return rows.t().reshape(like.shape).contiguous()
+    def _values(self, rows: Tensor, like: Tensor, leaves: bool = False) -> Tensor:
+        """Return [B, N], or [B, K] of the leaves, for rows [N, B]; the other dimensions are those of `like`."""
+        first = self.num_inner if leaves else 0
+        rows = rows[first:] if self.in_order else rows.index_select(0, self.row_of[first:])
+        return rows.t().reshape(*like.shape[:-1], len(rows)).contiguous()
+
+    def _blockwise(self, values: Tensor, fill: float | None, add: Callable[[Tensor], None]) -> Tensor:
+        """Return [B, N]: values, as in `_rows`, after `add` has changed their rows in place, a block of B at a time."""
+        flat = values.reshape(-1, values.shape[-1])
+        sums = values.new_empty(len(flat), self.num_nodes)
+        size = min(max(BLOCK // self.num_nodes, 32), 512) if values.device.type == "cpu" else max(len(flat), 1)
+        for part, part_sums in zip(flat.split(size), sums.split(size), strict=True):
+            rows = self._rows(part, fill)
+            add(rows)
+            part_sums.copy_((rows if self.in_order else rows.index_select(0, self.row_of)).t())
+        return sums.view(*values.shape[:-1], self.num_nodes)
 
     def _edges(self, rows: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return, per depth below the root, views of its parents' and its own rows, and the parent of each of these."""
@@ -210,19 +236,21 @@ class _SubtreeSums(torch.autograd.Function):
     """The transpose of `_AncestorSums`."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, nodes: Nodes) -> Tensor:
-        ctx.nodes = nodes
-        rows = nodes._rows(values)
-        for parents, children, parent in reversed(nodes._edges(rows)):
-            if rows.is_cuda:  # index_add_ would add in an order that differs from call to call; this one sorts
-                parents.index_put_((parent,), children, accumulate=True)
-            else:
-                parents.index_add_(0, parent, children)
-        return nodes._values(rows, values)
+    def forward(ctx: Any, values: Tensor, nodes: Nodes, fill: float | None) -> Tensor:
+        ctx.nodes, ctx.first = nodes, 0 if fill is None else nodes.num_inner
+
+        def add(rows: Tensor) -> None:
+            for parents, children, parent in reversed(nodes._edges(rows)):
+                if rows.is_cuda:  # index_add_ would add in an order that differs from call to call; this one sorts
+                    parents.index_put_((parent,), children, accumulate=True)
+                else:
+                    parents.index_add_(0, parent, children)
+
+        return nodes._blockwise(values, fill, add)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _AncestorSums.apply(grads[0], ctx.nodes), None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _AncestorSums.apply(grads[0], ctx.nodes)[..., ctx.first :], None, None
 
 
 class _AncestorSums(torch.autograd.Function):
@@ -231,40 +259,42 @@ class _AncestorSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, nodes: Nodes) -> Tensor:
         ctx.nodes = nodes
-        rows = nodes._rows(values)
-        for parents, children, parent in nodes._edges(rows):
-            children.add_(parents.index_select(0, parent))
-        return nodes._values(rows, values)
+
+        def add(rows: Tensor) -> None:
+            for parents, children, parent in nodes._edges(rows):
+                children.add_(parents.index_select(0, parent))
+
+        return nodes._blockwise(values, None, add)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _SubtreeSums.apply(grads[0], ctx.nodes), None
+        return _SubtreeSums.apply(grads[0], ctx.nodes, None), None
 
 
 class _SubtreeLogSums(torch.autograd.Function):
     """The gradient of a sum falls to the nodes below by their shares, edge by edge, and no share is larger than 1."""
 
     @staticmethod
-    def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
-        sums = nodes._rows(logs)
+    def forward(ctx: Any, logs: Tensor, nodes: Nodes, fill: float | None) -> Tensor:
+        sums = nodes._rows(logs, fill)
         node_shares = torch.ones_like(sums)
         shares = torch.ones_like(sums)  # of a node in its own sum, and in its parent's
         steps = (nodes._edges(sums), node_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
         for (parents, children, parent), node_share, share in reversed(list(zip(*steps, strict=False))):
             _log_sums(children, parent, parents, node_share, share)
-        ctx.nodes = nodes
+        ctx.nodes, ctx.leaves = nodes, fill is not None
         ctx.save_for_backward(node_shares, shares)
         return nodes._values(sums, logs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         node_shares, shares = ctx.saved_tensors
         rows = ctx.nodes._rows(grads[0])
         steps = ctx.nodes._edges(rows), shares.split(ctx.nodes.depth_sizes)[1:]
         for (parents, children, parent), share in zip(*steps, strict=True):
             children.addcmul_(parents.index_select(0, parent), share)
-        return ctx.nodes._values(rows.mul_(node_shares), grads[0]), None
+        return ctx.nodes._values(rows.mul_(node_shares), grads[0], ctx.leaves), None, None
 
 
 class _ChildLogSums(torch.autograd.Function):

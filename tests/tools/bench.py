@@ -1,6 +1,6 @@
 """The speed of this machine: training steps, methods, evaluation, CRM, the frame and preparing, measured in turn.
 
-    uv run python tests/tools/bench.py [--quick] [--json] [--device auto|cpu|cuda]
+    uv run python tests/tools/bench.py [--quick] [--json] [--device auto|cpu|cuda] [--peers FOLDER]
 
 takes minutes; with --quick one round instead of three, for a rough estimate.
 
@@ -496,8 +496,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peers", type=Path, help="a folder of other code: compare with it, and print docs/speed.md")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args(arguments)
+    if options.peers:
+        from tests.tools.peers import compare  # needs the other code
+
+        print(compare(options.peers), end="")
+        return
     report = bench(choose_device(options.device), QUICK if options.quick else Sizes())
     print(json.dumps({"schema": 1} | report, indent=1) if options.json else render(bench_table(report), "terminal"))
 
