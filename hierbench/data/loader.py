@@ -90,12 +90,16 @@ class Split:
         for share, targets, (images, rows) in zip(shares, labels, self._gather(parts), strict=True):
             yield self._augment(images, rows, len(targets), self.rank * share), targets
 
+    @property
+    def share(self) -> Tensor:
+        """The rows of this rank's share of the evaluated examples."""
+        share = -(-len(self.evaluated) // self.num_ranks)
+        return self.evaluated[self.rank * share : (self.rank + 1) * share]
+
     def eval_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images [b, 3, H, W] and labels [b] of this rank's share of the evaluated examples, in order."""
-        share = -(-len(self.evaluated) // self.num_ranks)
-        mine = self.evaluated[self.rank * share : (self.rank + 1) * share]
-        batches = mine.split(EVAL_BATCH) if len(mine) else []
-        labels = self.labels[mine.to(self.device)].split(EVAL_BATCH) if len(mine) else []
+        batches = self.share.split(EVAL_BATCH) if len(self.share) else []
+        labels = self.labels[self.share.to(self.device)].split(EVAL_BATCH) if len(self.share) else []
         for some, (images, rows) in zip(labels, self._gather(batches), strict=True):
             yield self._load_unaugmented(images, rows), some
 

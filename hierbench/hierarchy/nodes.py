@@ -119,8 +119,8 @@ class Nodes(nn.Module):
         """Return the lowest common ancestors of nodes and others, of one shape, a node being its own ancestor."""
         lowest = []
         for some, other in zip(nodes.flatten().split(PAIRS), others.flatten().split(PAIRS), strict=True):
-            below, below_other = self.some_class[some], self.some_class[other]
-            same = self.paths.index_select(0, below) == self.paths.index_select(0, below_other)
+            below = self.some_class[some]
+            same = self.paths.index_select(0, below) == self.paths.index_select(0, self.some_class[other])
             least = torch.minimum(self.depth[some], self.depth[other])
             shared = torch.minimum(same.sum(dim=1, dtype=torch.int32), least)
             lowest.append(torch.where(shared > 0, self.paths[below, (shared - 1).clamp_min(0)], 0))
@@ -237,7 +237,8 @@ class _SubtreeSums(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, nodes: Nodes, fill: float | None) -> Tensor:
-        ctx.nodes, ctx.first = nodes, 0 if fill is None else nodes.num_inner
+        ctx.nodes = nodes
+        ctx.first = 0 if fill is None else nodes.num_inner
 
         def add(rows: Tensor) -> None:
             for parents, children, parent in reversed(nodes._edges(rows)):
@@ -282,7 +283,8 @@ class _SubtreeLogSums(torch.autograd.Function):
         steps = (nodes._edges(sums), node_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
         for (parents, children, parent), node_share, share in reversed(list(zip(*steps, strict=False))):
             _log_sums(children, parent, parents, node_share, share)
-        ctx.nodes, ctx.leaves = nodes, fill is not None
+        ctx.nodes = nodes
+        ctx.leaves = fill is not None
         ctx.save_for_backward(node_shares, shares)
         return nodes._values(sums, logs)
 

@@ -23,6 +23,7 @@ from hierbench.training.prediction import predict
 from hierbench.training.results import environment, write_result
 from hierbench.training.step import new_classifier
 from hierbench.training.trainer import seed_for
+from hierbench.utils.arrays import scratch
 from hierbench.utils.errors import UserError
 
 FIT = 1  # the part of a run's seed that `fit` has; nothing else of a post-hoc job is random
@@ -48,7 +49,7 @@ def rescore(job: Job, prepared: Prepared, bases: Sequence[Record], run: Run, dev
     for rows, chunk, chunk_targets in rescored_chunks(posthoc, scores, targets, place):
         tally.add(chunk, chunk_targets)
         if rows.start == 0:
-            rescored = torch.empty(scores[0].shape, dtype=chunk.dtype)
+            rescored = torch.from_numpy(scratch(tuple(scores[0].shape), chunk.cpu().numpy().dtype, run.folder))
         rescored[rows] = chunk
     write_result(run, method.title, rescored, targets, tally)
     run.write_record("environment.json", environment(place, prepared) | {"method_code": job.method.digest})

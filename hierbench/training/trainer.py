@@ -21,7 +21,7 @@ from hierbench.data.feature_split import PIECE, PIECES_AT_A_TIME, open_split
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.metrics import Tally, evaluate
+from hierbench.metrics import Tally
 from hierbench.models.classifier import FEW_STEPS, Classifier, compile_embedding
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
 from hierbench.runs.job import Job
@@ -29,7 +29,7 @@ from hierbench.runs.store import HistoryRow, Run
 from hierbench.training.checkpoint import Pace, load_checkpoint, no_progress, save_checkpoint
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric
 from hierbench.training.memory import batch_shapes, count_micro_batches
-from hierbench.training.prediction import predict
+from hierbench.training.prediction import predict, predict_in_parts
 from hierbench.training.results import best_epoch, commit, environment, history_row, write_result
 from hierbench.training.step import Step, make_optimizer, new_classifier, set_rates
 
@@ -218,10 +218,14 @@ def average_terms(losses: Tensor, names: Sequence[str], epoch: int) -> dict[str,
 
 def validate(fabric: Fabric, model: Classifier, split: Split, hierarchy: Hierarchy, epoch: int) -> dict[str, float]:
     """Return the metrics of `hierbench.metrics.evaluate` over a split; all ranks return the same."""
-    scores, targets, _ = predict(fabric, model, split)
-    if scores.isnan().any():  # the last step's loss was finite, the weights after it are not
+    tally = Tally(hierarchy)
+    any_nan = torch.zeros((), dtype=torch.bool, device=split.device)
+    for scores, targets in predict_in_parts(fabric, model, split):
+        any_nan |= scores.isnan().any()
+        tally.add(scores, targets)
+    if any_nan:  # the last step's loss was finite, the weights after it are not
         raise NonFiniteLossError(f"scores are nan after epoch {epoch + 1}: the last steps were too large")
-    return evaluate(scores, targets, hierarchy)
+    return tally.metrics()
 
 
 def _finish(
@@ -237,7 +241,8 @@ def _finish(
     else:
         model.load_state_dict(progress["best"])
         began = time.perf_counter()
-        scores, targets, levels = predict(fabric, model, _split(fabric, prepared, "test", job), with_levels=True)
+        split = _split(fabric, prepared, "test", job)
+        scores, targets, levels = predict(fabric, model, split, with_levels=True, folder=run.folder)
         cost["seconds"] = (time.perf_counter() - began) / max(1, len(targets))  # of a test image
         if fabric.is_global_zero:
             tally = Tally(model.method.hierarchy)

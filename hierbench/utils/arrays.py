@@ -4,10 +4,12 @@ Prepared arrays (.npy) may be links to another disk: their digest says whether t
 (.npz) may not.
 """
 
+import math
 import mmap
 import os
 import struct
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipInfo
 
@@ -19,6 +21,7 @@ from hierbench.utils.files import open_regular
 NUMBERS = "biuf"  # kinds of dtype
 TEXT = "US"
 MAX_ARRAY_BYTES = 1 << 32  # bytes of a compressed array
+SCRATCH_BYTES = 1 << 30  # of an array that is filled in memory
 MAPPED_BYTES = 1 << 26  # of an array that is mapped rather than read
 
 
@@ -58,6 +61,14 @@ def release(array: NDArray[Any]) -> None:
         base = getattr(base, "base", None)
     if base is not None and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED)
+
+
+def scratch(shape: tuple[int, ...], dtype: np.dtype[Any], folder: Path | None = None) -> NDArray[Any]:
+    """Return an array to fill: in memory, or if it is large, mapped to a nameless file in `folder`, if there is one."""
+    if folder is None or dtype.itemsize * math.prod(shape) <= SCRATCH_BYTES:
+        return np.empty(shape, dtype)
+    with TemporaryFile(dir=folder) as file:
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def load_arrays(path: Path, *names: str) -> list[Any]:

@@ -35,7 +35,7 @@ QUICK = {"--jobs": "1", "--mlflow": "off"}  # no process to start, no database t
 
 DOWNLOAD = "the data is downloaded, and the training takes hours without a GPU"
 NOT_HERE = {  # the beginning of what is not run, and why; test_pages.py parses it
-    r"pip |uv (?!run python)|docker ": "makes an environment or an image",
+    r"pip |uv (?!run python)|docker |git clone .* peers": "makes an environment or an image",
     r"hierbench --install-completion": "changes the user's shell; test_completion.py has what it installs",
     r"pytest |uv run python tests/tools/bench": "measures for minutes; test_bench.py has it with --quick",
     r"ray start|.* --executor ray": "a cluster of several machines; test_ray.py starts one",

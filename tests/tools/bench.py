@@ -500,6 +500,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args(arguments)
     if options.peers:
+        sys.path.insert(0, str(Path(__file__).parents[2]))
         from tests.tools.peers import compare  # needs the other code
 
         print(compare(options.peers), end="")

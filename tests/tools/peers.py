@@ -73,7 +73,8 @@ two K x K matrices. Classes: CIFAR-100's tree, and trees with the level sizes of
 MISSING = """What is missing does not run at 10,000 classes, or not in minutes: a matrix of costs takes 100 million
 lookups per evaluation (`CRM-Better-Mistakes`, `HAFrame`), a table of soft labels as many and HXE's masks 5.6 GB
 (`making-better-mistakes`), and the frame 101 eigendecompositions (`HAFrame`). `hierarchical_decision_rules` makes a
-matrix of costs from a shortest path per pair of classes, at any size.
+matrix of costs from a shortest path per pair of classes, at any size. HXE of `making-better-mistakes` multiplies
+probabilities by one-hot tensors [K, edges], and loses an edge whose probability underflows; the sums here are of logs.
 """
 
 
@@ -109,7 +110,7 @@ def functions(file: Path, *names: str, **values: Any) -> list[Any]:
         node for node in module.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names
     ]
     exec(compile(ast.Module(parts, []), str(file), "exec"), values)
-    return [values[name] for name in names]
+    return [values[each] for each in names]
 
 
 def compare(folder: Path) -> str:
@@ -129,7 +130,8 @@ def compare(folder: Path) -> str:
         rows=rows,
     )
     peers = "\n".join(f"- `{name}`: {source}" for name, source in PEERS.items())
-    threads = f"Measured with {torch.get_num_threads()} threads, PyTorch {torch.__version__}."
+    release = torch.__version__.partition("+")[0]
+    threads = f"Measured with torch.set_num_threads({torch.get_num_threads()}), PyTorch {release}, on a CPU."
     return "\n".join([PAGE, render(table, "markdown").strip(), "", threads, "", peers, "", MISSING])
 
 
@@ -143,11 +145,11 @@ def _measured(row: Comparison) -> Iterator[Number]:
             equal = row.same(ours, theirs)
         if not equal:
             raise AssertionError(f"{row.name}, {row.peer}: {ours} here, {theirs} there")
-        here, there, limit = in_turn([row.ours, row.theirs, row.limit], ROUNDS, "cpu", LIMIT)
-    yield Number(1000 * statistics.median(here), ".2f")
-    yield Number(1000 * statistics.median(there), ".1f")
-    yield Number(median_ratio(there, here), ".1f")
-    yield Number(median_ratio(here, limit), ".1f")
+        ours_s, theirs_s, limit_s = in_turn([row.ours, row.theirs, row.limit], ROUNDS, "cpu", LIMIT)
+    yield Number(1000 * statistics.median(ours_s), ".2f")
+    yield Number(1000 * statistics.median(theirs_s), ".1f")
+    yield Number(median_ratio(theirs_s, ours_s), ".1f")
+    yield Number(median_ratio(ours_s, limit_s), ".1f")
 
 
 def comparisons(folder: Path, tree: Hierarchy) -> Iterator[Comparison]:
@@ -170,7 +172,7 @@ def _evaluation(folder: Path, tree: Hierarchy, probabilities: Tensor, targets: T
     (karthik_metrics,) = functions(crm_file, *names, np=np, heapq=heapq)[2:]
     names = ("apply_crm_to_softmax", "get_topk_dist", "better_mistakes_metrics")
     risk, _, liang_metrics = functions(folder / "HAFrame/MBM/scripts/crm_eval.py", *names, np=np, heapq=heapq)
-    classes, given, true = list(range(tree.num_classes)), probabilities.numpy(), targets.numpy()
+    classes, scores, true = list(range(tree.num_classes)), probabilities.numpy(), targets.numpy()
     cost, crm = Cost(tree), CRM(tree)
 
     class Options:
@@ -184,10 +186,10 @@ def _evaluation(folder: Path, tree: Hierarchy, probabilities: Tensor, targets: T
         return _five(evaluate(probabilities, targets, tree))
 
     def karthik(options: Any = Options) -> list[float]:
-        top1, *distances = karthik_metrics(options, given, true, cost, classes)
+        top1, *distances = karthik_metrics(options, scores, true, cost, classes)
         return [100 * top1, *distances]
 
-    def liang(output: Any = given) -> list[float]:
+    def liang(output: Any = scores) -> list[float]:
         result, _ = liang_metrics(output, true, cost, classes)
         return [result[name] for name in ("top1", "hie_avg_1", "hie_avg_5", "hie_avg_20", "mistake")]
 
@@ -201,7 +203,7 @@ def _evaluation(folder: Path, tree: Hierarchy, probabilities: Tensor, targets: T
         name = f"CRM and its metrics of {len(targets):,} examples"
         close = _nearly  # sums in another order break ties between classes of one cost otherwise
         yield Comparison(name, "CRM-Better-Mistakes", reranked, lambda: karthik(Reranked), probabilities.sum, close)
-        theirs = lambda: liang(risk(given, cost, classes))  # noqa: E731
+        theirs = lambda: liang(risk(scores, cost, classes))  # noqa: E731
         yield Comparison(name, "HAFrame", reranked, theirs, probabilities.sum, close)
 
 
@@ -300,8 +302,8 @@ def _losses(folder: Path, tree: Hierarchy) -> Iterator[Comparison]:
     table = labels.make_all_soft_labels(Cost(tree), range(tree.num_classes), 10.0)
 
     def divergence(x: Tensor) -> Tensor:
-        wanted = labels.make_batch_soft_labels(table, targets, tree.num_classes, BATCH, None)
-        return F.kl_div(x.log_softmax(1), wanted, reduction="batchmean")
+        soft_targets = labels.make_batch_soft_labels(table, targets, tree.num_classes, BATCH, None)
+        return F.kl_div(x.log_softmax(1), soft_targets, reduction="batchmean")
 
     on_cpu = torch.Tensor.cuda
     torch.Tensor.cuda = lambda self, *place: self  # type: ignore[method-assign]  # the code asks for a GPU
@@ -340,8 +342,8 @@ def _loss(
         assert leaf.grad is not None
         return leaf.grad
 
-    here, there = partial(gradient, ours, logits), partial(gradient, theirs, permuted)
-    return Comparison(f"{name}, loss and gradient", peer, here, there, limit, close)
+    first, second = partial(gradient, ours, logits), partial(gradient, theirs, permuted)
+    return Comparison(f"{name}, loss and gradient", peer, first, second, limit, close)
 
 
 def _nltk_trees(tree: Hierarchy, alpha: float) -> tuple[Any, Any]:
