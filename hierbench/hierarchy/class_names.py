@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.utils.arrays import with_columns
 from hierbench.utils.errors import UserError, nearest
 
 ClassOrder = Literal["tree", "alphabetical"]
@@ -144,7 +145,7 @@ def in_order_of_tree(scores: NDArray[Any], labels: Sequence[Any], tree: Hierarch
     if (count != 1).any():
         odd = int(np.flatnonzero(count != 1)[0])
         raise UserError(f"{name}: class {tree.classes[odd]!r} has {'two columns' if count[odd] else 'no column'}")
-    return scores[:, np.argsort(columns)]
+    return with_columns(scores, np.argsort(columns))
 
 
 def _is_whole(value: Any) -> bool:

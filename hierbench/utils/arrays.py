@@ -9,7 +9,7 @@ import mmap
 import os
 import struct
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipInfo
 
@@ -22,6 +22,7 @@ NUMBERS = "biuf"  # kinds of dtype
 TEXT = "US"
 MAX_ARRAY_BYTES = 1 << 32  # bytes of a compressed array
 SCRATCH_BYTES = 1 << 30  # of an array that is filled in memory
+ROWS_AT_A_TIME = 1024  # whose columns are put in order
 MAPPED_BYTES = 1 << 26  # of an array that is mapped rather than read
 
 
@@ -69,6 +70,16 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype[Any], folder: Path | None = 
         return np.empty(shape, dtype)
     with TemporaryFile(dir=folder) as file:
         return np.memmap(file, dtype, "w+", shape=shape)
+
+
+def with_columns(array: NDArray[Any], order: NDArray[Any]) -> NDArray[Any]:
+    """Return the columns of an array [N, K] in an order [K], in memory or, if they are large, in a nameless file."""
+    ordered = scratch(array.shape, array.dtype, Path(gettempdir()))
+    for start in range(0, len(array), ROWS_AT_A_TIME):
+        ordered[start : start + ROWS_AT_A_TIME] = array[start : start + ROWS_AT_A_TIME].take(order, axis=1)
+        release(array)
+        release(ordered)
+    return ordered
 
 
 def load_arrays(path: Path, *names: str) -> list[Any]:

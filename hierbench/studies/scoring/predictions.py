@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order_of_tree, number_order, target_indices
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.studies.scoring.column_roles import find_role
-from hierbench.utils.arrays import map_array, read_arrays
+from hierbench.utils.arrays import map_array, read_arrays, with_columns
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_text
 
@@ -238,7 +238,7 @@ def _order_columns(
         return in_order_of_tree(scores, labels or [], tree, where), "by name"
     columns = number_order(tree, order, f"{where}: columns of scores")
     if not np.array_equal(columns, np.arange(tree.num_classes)):
-        return scores[:, np.argsort(columns)], "in alphabetical order"
+        return with_columns(scores, np.argsort(columns)), "in alphabetical order"
     first = tree.classes[0]
     last = tree.classes[-1]
     return scores, f"in the order of the tree: column 0 is {first!r}, column {tree.num_classes - 1} is {last!r}"
