@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from hierbench.config.recipe import Recipe
-from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, summarise
+from hierbench.leaderboard.statistics import BY_HAND, PAPER_METRICS, Row, Summary, summarise
 from hierbench.runs.record import Record, Records, differing_params
 from hierbench.runs.state import State, weakest
 from hierbench.utils.text import one_line
@@ -62,7 +62,7 @@ def describe_tuning(record: Record, all_records: Records, recipe: Recipe | None)
     params = {name: value for name, value in recipe.methods.get(spec.method.name, {}).items() if name != "lr"}
     changed = any(spec.method.params.get(name, value) != value for name, value in params.items())
     if changed or (spec.base is None and spec.train.lr != recipe.rates_for(spec.method.name, spec.type)):
-        return "by hand"
+        return BY_HAND
     return f"{recipe.tune.searched}, in the recipe" if recipe.tune.searched else "defaults"
 
 

@@ -31,6 +31,9 @@ class Summary:
     interval: tuple[float, float] | None = None  # over images, of one scored file; not in the JSON contract
 
 
+BY_HAND = "by hand"  # `Row.tuned` where the user has set hyperparameters
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of a leaderboard; `hierbench.leaderboard.ranking` gives it its marks."""

@@ -14,12 +14,13 @@ import numpy as np
 from hierbench.figures.plots.overview_plot import draw
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.claims import read_claims
+from hierbench.leaderboard.claims import named_rows, read_claims
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.overview_table import TableSummary, overview_table
+from hierbench.leaderboard.paired import differences
 from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Table
 from hierbench.runs.compact import read_compact, read_targets
@@ -55,13 +56,12 @@ def image_table(boards: Sequence[Board]) -> str:
     """Return a markdown table of HAFrame minus cross-entropy on type II: half-widths over seeds and over images."""
     lines = ["| Table | Metric | HAFrame minus cross-entropy | over seeds | over images |", "|---|---|---|---|---|"]
     for board in sorted(boards, key=lambda each: each.dataset):
-        row, reference = (
-            next(row for row in board.rows if (row.method, row.type) == (name, "type-II")) for name in ("haframe", "ce")
-        )
+        rows = named_rows(board)
+        row = rows["haframe:type-II"]
+        reference = rows["ce:type-II"]
         images = [influences(each, board) for each in (row, reference)]
         for column in (SEVERITY, PAPER_BY_NAME["top1"]):
-            (comparison,) = board.compare("ce:type-II", "haframe:type-II").comparisons
-            gap = comparison.differences[column.name]
+            gap = differences(row, reference, [column.name], board.seeds)[column.name]
             values = images[0][column.name] - images[1][column.name]
             half = 1.96 * values.std(ddof=1) / len(values) ** 0.5
             numbers = (f"{gap.mean:+.{column.digits}f}", f"{gap.ci95:.{column.digits}f}", f"{half:.{column.digits}f}")
