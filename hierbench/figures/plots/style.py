@@ -89,21 +89,22 @@ class Drawing(NamedTuple):
     remarks: list[str]
 
 
+# No hatching of dots: a picture in SVG draws each of them.
 LOOKS = {
     "ce": LineLook(BLACK, "o", "-", ""),
     "crm": LineLook(SKY, "s", (0, (1, 1)), "////"),
-    "flamingo": LineLook(ORANGE, "^", (0, (5, 1.5)), "...."),
+    "flamingo": LineLook(ORANGE, "^", (0, (5, 1.5)), "----"),
     "hafeature": LineLook(GREEN, "D", (0, (5, 1, 1, 1)), "\\\\\\\\"),
     "haframe": LineLook(BLUE, "v", "-", "xxxx"),
 }
 SPARE = [
-    LineLook(VERMILION, "P", (0, (3, 1, 1, 1, 1, 1)), "----"),
+    LineLook(VERMILION, "P", (0, (3, 1, 1, 1, 1, 1)), "//"),
     LineLook(PURPLE, "X", (0, (8, 2)), "||||"),
     LineLook(GREY, "<", (0, (2, 1)), "++++"),
-    LineLook(VERMILION, ">", (0, (1, 2)), "oooo"),
+    LineLook(VERMILION, ">", (0, (1, 2)), "++"),
     LineLook(PURPLE, "p", (0, (6, 1, 3, 1)), "////"),
     LineLook(GREEN, "*", (0, (1, 1)), "xx"),
-    LineLook(BLUE, "h", (0, (4, 1, 1, 1, 1, 1)), "...."),
+    LineLook(BLUE, "h", (0, (4, 1, 1, 1, 1, 1)), "\\\\\\"),
     LineLook(ORANGE, "d", (0, (2, 2)), "\\\\"),
     LineLook(SKY, "H", (0, (6, 1, 1, 1, 1, 1)), "--"),
     LineLook(BLACK, "X", (0, (1, 3)), "||"),
