@@ -14,8 +14,10 @@ import hierbench.training.checkpoint as checkpoint
 import hierbench.training.trainer as training
 from hierbench.config.spec import DatasetSpec
 from hierbench.metrics import evaluate
+from hierbench.training import prediction
 from hierbench.training.step import learning_rate
 from hierbench.training.trainer import NonFiniteLossError, load_checkpoint
+from hierbench.utils import arrays
 from tests.support.jobs import StoppedError, plan_job, stop_at, train_job
 from tests.support.run_files import metrics_of, predictions_of
 
@@ -208,3 +210,15 @@ def test_id_is_the_digest_of_the_canonical_json(small_shapes):
     assert isinstance(spec.dataset, DatasetSpec)
     text = json.dumps(spec.content(), sort_keys=True, separators=(",", ":"))
     assert spec.id == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_many_scores_are_held_in_parts_and_in_a_file(small_shapes, tmp_path, monkeypatch):
+    """Validation part by part, the test scores in a nameless file: the numbers are the same."""
+    job = plan_job(small_shapes, method="haframe", kind="type-II")
+    plain = train_job(job, small_shapes, tmp_path / "plain")
+    monkeypatch.setattr(prediction, "PART", 1)
+    monkeypatch.setattr(arrays, "SCRATCH_BYTES", 0)
+    mapped = train_job(job, small_shapes, tmp_path / "mapped")
+    for name in ("history.csv", "metrics.json", "predictions.npz"):
+        assert (plain.folder / name).read_bytes() == (mapped.folder / name).read_bytes()
+    assert not list(mapped.folder.glob("tmp*"))

@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from hierbench.utils.arrays import load_array, load_arrays, map_array, read_arrays
+from hierbench.utils.arrays import load_array, load_arrays, map_array, read_arrays, with_columns
 from tests.support.crafted import Marker
 
 
@@ -89,6 +89,17 @@ def test_large_arrays_of_an_archive_are_mapped_in_place(tmp_path, monkeypatch):
         archive.writestr("a.npy", npy(shape="(100,)", content=b"\0" * 808))
     with pytest.raises(ValueError, match="another size than its header says"):
         read_arrays(tmp_path / "a.npz", in_place=True)
+
+
+def test_columns_in_another_order(monkeypatch):
+    values = np.arange(21.0).reshape(3, 7)
+    order = np.array([2, 0, 6, 5, 4, 3, 1])
+    in_memory = with_columns(values, order)
+    monkeypatch.setattr("hierbench.utils.arrays.SCRATCH_BYTES", 0)
+    monkeypatch.setattr("hierbench.utils.arrays.ROWS_AT_A_TIME", 2)
+    mapped = with_columns(values, order)
+    assert type(in_memory) is np.ndarray and isinstance(mapped, np.memmap)
+    assert (in_memory == values[:, order]).all() and (mapped == in_memory).all()
 
 
 @pytest.mark.parametrize("content", [npy(descr="'|O'", content=b"x" * 300), npy(shape="(10**15,)", content=b"x" * 300)])
