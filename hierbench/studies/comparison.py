@@ -11,6 +11,7 @@ from typing import Any
 
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Options, folder_options, is_path
+from hierbench.config.rates import PREFIX
 from hierbench.config.recipe import Recipe, chosen_types
 from hierbench.config.sections import PAPER_METHODS, FeatureType
 from hierbench.config.tuned_values import Tuned, find_tuned, read_tuned, tuned_file
@@ -112,7 +113,7 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
         kind="comparison",
         options={} if tuned is None else {"tuned": params_by_row},
         recorded_ids=[job.id for job in jobs],
-        budgets=_budgets(jobs, tuned or {}),
+        budgets=_budgets(jobs, {key: row for key, row in (tuned or {}).items() if not _set_by_hand(options, *key)}),
         networks=networks,
         notes=[*_note_defaults(recipe, trained, tuned or {}), *_note_frame(request, trained)],
     )
@@ -218,6 +219,19 @@ def tuned_params(options: Options, recipe: Recipe, methods: Sequence[LoadedMetho
         )
     for (method, feature_type), entry in entries.items():
         check_section(with_params(recipe, method, entry.params), tuned_methods[method])
-        shown = ", ".join(f"{name} {value:g}" for name, value in entry.params.items())
-        say(f"tuned: {method} {feature_type}: {shown} ({entry.budget} runs, {entry.date})")
+        by_hand = _set_by_hand(options, method, feature_type)
+        params = {name: value for name, value in entry.params.items() if name not in by_hand}
+        entries[method, feature_type] = entry.model_copy(update={"params": params})
+        shown = ", ".join(f"{name} {value:g}" for name, value in params.items())
+        remark = f"; by hand: {', '.join(sorted(by_hand))}" if by_hand else ""
+        say(f"tuned: {method} {feature_type}: {shown} ({entry.budget} runs, {entry.date}){remark}")
     return entries
+
+
+def _set_by_hand(options: Options, method: str, feature_type: FeatureType) -> set[str]:
+    """Return the hyperparameters of a row that --set gives, as tuned values name them: they come before those."""
+    prefixes = {f"methods.{method}.": "", f"train.lr.{feature_type}.": PREFIX}
+    keys = [override.partition("=")[0] for override in options.overrides]
+    return {
+        start + key.removeprefix(prefix) for key in keys for prefix, start in prefixes.items() if key.startswith(prefix)
+    }

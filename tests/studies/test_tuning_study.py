@@ -69,6 +69,26 @@ def test_the_table_shows_the_budget_of_each_row(compared):
     assert "x runs of each." in compared.markdown and "budgets" not in compared.err
 
 
+def test_what_the_command_sets_comes_before_the_tuned_values(folder, data_dir, compared, tmp_path):
+    """Then the row was set by hand, and its other values are the tuned ones."""
+    tuned = tmp_path / "tuned.toml"
+    tuned.write_bytes((folder / "runs/tuned/shapes.toml").read_bytes())
+    options = short_options(
+        tmp_path,
+        data_dir,
+        "ce,haframe",
+        "type-II",
+        None,
+        (*FAST, "methods.haframe.alpha=0.2"),
+        plan_only=True,
+        jobs=None,
+    )
+    result = call(compare, options, tuned=True, file=tuned)
+    (params,) = [run.job.method.params for run in read_records(tmp_path / "runs") if run.job.method.name == "haframe"]
+    assert params["alpha"] == 0.2 and params["gamma"] == tuned_in(folder)["haframe"].params["gamma"]
+    assert "runs, 20" in result.err and "by hand: alpha" in result.err
+
+
 @pytest.fixture
 def unstable(tmp_path, data_dir):
     """Searches a method that diverges with gamma 13 until there is a file `mended`."""
