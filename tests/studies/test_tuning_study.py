@@ -78,7 +78,7 @@ def test_what_the_command_sets_comes_before_the_tuned_values(folder, data_dir, c
         data_dir,
         "ce,haframe",
         "type-II",
-        None,
+        1,
         (*FAST, "methods.haframe.alpha=0.2"),
         plan_only=True,
         jobs=None,
