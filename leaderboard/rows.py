@@ -6,7 +6,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from hierbench.config.rates import PREFIX
 from hierbench.config.recipe import Recipe
+from hierbench.config.spec import Spec
 from hierbench.leaderboard.statistics import BY_HAND, PAPER_METRICS, Row, Summary, summarise
 from hierbench.runs.record import Record, Records, differing_params
 from hierbench.runs.state import State, weakest
@@ -69,8 +71,9 @@ def describe_tuning(record: Record, all_records: Records, recipe: Recipe | None)
 def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | None = None) -> list[Row]:
     """Group runs by type and method; different hyperparameters make separate rows.
 
-    A title that several methods share is followed by each one's name. A seed counts once: of runs of several versions
-    the newest that is done, otherwise the first.
+    Of these, the one row that was not set by hand has the method's title, and the others add in what they differ from
+    it; without such a row each adds its own. A title that several methods share is followed by each one's name. A seed
+    counts once: of runs of several versions the newest that is done, otherwise the first.
 
     Args:
         records: runs that may be ranked together.
@@ -79,7 +82,6 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
     """
     rows: list[Row] = []
     grouped = runs_by_row(records)
-    variants = Counter((runs[0].job.type, runs[0].job.method.name) for runs in grouped)
     differing = differing_params(records)
     for row_records in grouped:
         run_by_seed: dict[int, Record] = {}
@@ -91,9 +93,6 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
         spec = runs[0].job
         results = [record.metrics for record in finished.values()]
         title = one_line(next((record.title for record in finished.values()), spec.method.name))
-        if variants[spec.type, spec.method.name] > 1:
-            every = ", ".join(f"{name}={value}" for name, value in spec.method.params.items())
-            title = one_line(f"{title} ({differing.get(runs[0].id, every)})")
         ids = tuple(record.id for record in runs)
         row = Row(
             type=spec.type,
@@ -109,6 +108,7 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
             state=row_state(ids, all_records),
         )
         rows.append(row)
+    rows = _with_variants_named(rows, [runs[0].job for runs in grouped], differing)
     methods: dict[str, set[str]] = {}
     for row in rows:
         methods.setdefault(row.title, set()).add(row.method)
@@ -116,3 +116,33 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
         replace(row, title=one_line(f"{row.title} ({row.method})")) if len(methods[row.title]) > 1 else row
         for row in rows
     ]
+
+
+def _with_variants_named(rows: Sequence[Row], specs: Sequence[Spec], differing: Mapping[str, str]) -> list[Row]:
+    """Return the rows with titles that tell those of one method and type apart; specs are those of their runs."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place, row in enumerate(rows):
+        groups.setdefault((row.type, row.method), []).append(place)
+    titles = {}
+    for places in groups.values():
+        searched = [place for place in places if rows[place].tuned != BY_HAND]
+        for place in places if len(places) > 1 else []:
+            text = differing.get(rows[place].runs[0]) or _text_of(_values(specs[place]))
+            if len(searched) == 1:
+                before = _values(specs[searched[0]])
+                text = _text_of({name: value for name, value in _values(specs[place]).items() if before[name] != value})
+            if text:
+                titles[place] = one_line(f"{rows[place].title} ({text})")
+    return [replace(row, title=titles.get(place, row.title)) for place, row in enumerate(rows)]
+
+
+def _values(spec: Spec) -> dict[str, Any]:
+    """Return a run's hyperparameters and learning rates by name."""
+    rates = {PREFIX + name: rate for name, rate in spec.train.lr.model_dump().items()}
+    return dict(spec.method.params) | rates
+
+
+def _text_of(values: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()
+    )
