@@ -11,7 +11,6 @@ tables of the same images are averaged first.
 from __future__ import annotations
 
 import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -29,7 +28,7 @@ from hierbench.leaderboard.board_data import PUBLISHED
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.paired import BASELINE, SIGNIFICANT, Difference, difference_of_cells, differences, holm
 from hierbench.leaderboard.paper_tables import PAPER_DDOF, PAPER_RUNS
-from hierbench.leaderboard.statistics import BY_HAND, Row, printed, ranked_rows
+from hierbench.leaderboard.statistics import Row, printed, ranked_rows, searched_rows
 
 Verdict = Literal["yes", "no", "open", "tie", "-"]
 
@@ -128,11 +127,9 @@ def named_rows(board: Board) -> dict[str, Row]:
     Of several with one name it is the one whose values were not set by hand, as for an ablation; without one there is
     none of that name.
     """
-    ranked = ranked_rows(board.rows)
+    ranked = searched_rows(ranked_rows(board.rows))
     names = [f"{row.method}:{row.type}" for row in ranked]
-    named = [each for each in zip(names, ranked, strict=True) if names.count(each[0]) == 1 or each[1].tuned != BY_HAND]
-    counts = Counter(name for name, _ in named)
-    return {name: row for name, row in named if counts[name] == 1}
+    return {name: row for name, row in zip(names, ranked, strict=True) if names.count(name) == 1}
 
 
 def gain_of(gap: Difference, column: Column) -> float:

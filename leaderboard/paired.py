@@ -21,6 +21,7 @@ from hierbench.leaderboard.statistics import (
     Summary,
     deviation_from_interval,
     ranked_rows,
+    searched_rows,
     t_quantile,
     two_sided_p,
     welch,
@@ -220,9 +221,12 @@ def matched_rows(rows: Sequence[Row], reference: str, others: Sequence[str] = ()
 
 
 def named_rows(rows: Sequence[Row], name: str) -> list[Row]:
-    """Return the rows that METHOD or METHOD:TYPE stands for; a UserError if there is no such row."""
+    """Return the rows that METHOD or METHOD:TYPE stands for; a UserError if there is no such row.
+
+    Of several of one type these are the ones that were not set by hand, if there are any.
+    """
     method, _, feature_type = name.partition(":")
-    matches = [row for row in rows if row.method == method and feature_type in ("", row.type)]
+    matches = searched_rows([row for row in rows if row.method == method and feature_type in ("", row.type)])
     if not matches:
         raise unknown_name("row", name, sorted({f"{row.method}:{row.type}" for row in rows}))
     return matches

@@ -10,7 +10,7 @@ from hierbench.config.rates import PREFIX
 from hierbench.config.recipe import Recipe
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.statistics import BY_HAND, PAPER_METRICS, Row, Summary, summarise
-from hierbench.runs.record import Record, Records, differing_params
+from hierbench.runs.record import Record, Records
 from hierbench.runs.state import State, weakest
 from hierbench.utils.text import one_line
 
@@ -82,7 +82,6 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
     """
     rows: list[Row] = []
     grouped = runs_by_row(records)
-    differing = differing_params(records)
     for row_records in grouped:
         run_by_seed: dict[int, Record] = {}
         for record in row_records:
@@ -108,7 +107,7 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
             state=row_state(ids, all_records),
         )
         rows.append(row)
-    rows = _with_variants_named(rows, [runs[0].job for runs in grouped], differing)
+    rows = _with_variants_named(rows, [runs[0].job for runs in grouped])
     methods: dict[str, set[str]] = {}
     for row in rows:
         methods.setdefault(row.title, set()).add(row.method)
@@ -118,7 +117,7 @@ def make_rows(records: Sequence[Record], all_records: Records, recipe: Recipe | 
     ]
 
 
-def _with_variants_named(rows: Sequence[Row], specs: Sequence[Spec], differing: Mapping[str, str]) -> list[Row]:
+def _with_variants_named(rows: Sequence[Row], specs: Sequence[Spec]) -> list[Row]:
     """Return the rows with titles that tell those of one method and type apart; specs are those of their runs."""
     groups: dict[tuple[str, str], list[int]] = {}
     for place, row in enumerate(rows):
@@ -126,13 +125,12 @@ def _with_variants_named(rows: Sequence[Row], specs: Sequence[Spec], differing: 
     titles = {}
     for places in groups.values():
         searched = [place for place in places if rows[place].tuned != BY_HAND]
+        others = [_values(specs[place]) for place in (searched if len(searched) == 1 else places)]
         for place in places if len(places) > 1 else []:
-            text = differing.get(rows[place].runs[0]) or _text_of(_values(specs[place]))
-            if len(searched) == 1:
-                before = _values(specs[searched[0]])
-                text = _text_of({name: value for name, value in _values(specs[place]).items() if before[name] != value})
-            if text:
-                titles[place] = one_line(f"{rows[place].title} ({text})")
+            values = _values(specs[place])
+            changed = {name: value for name, value in values.items() if any(other[name] != value for other in others)}
+            if changed or len(searched) != 1:
+                titles[place] = one_line(f"{rows[place].title} ({_text_of(changed or values)})")
     return [replace(row, title=titles.get(place, row.title)) for place, row in enumerate(rows)]
 
 

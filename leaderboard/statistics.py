@@ -94,6 +94,12 @@ class CitedRow:
         return (self.type, self.method, self.source)
 
 
+def searched_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows, of those with one method and type only the ones not set by hand, if there are any."""
+    searched = {(row.method, row.type) for row in rows if row.tuned != BY_HAND}
+    return [row for row in rows if row.tuned != BY_HAND or (row.method, row.type) not in searched]
+
+
 def ranked_rows(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that may be ranked: of runs, or without runs scored ones.
 

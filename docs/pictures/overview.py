@@ -69,6 +69,26 @@ def image_table(boards: Sequence[Board]) -> str:
     return "\n".join(lines)
 
 
+def variant_table(boards: Sequence[Board]) -> str:
+    """Return a markdown table of HAFrame searched and set by hand, and the fixed ETF, minus cross-entropy, type II."""
+    columns = [PAPER_BY_NAME[name] for name in ("top1", "mistake_severity", "hierdist@1", "hierdist@5")]
+    lines = [
+        f"| Table | Row, type II | {' | '.join(column.heading for column in columns)} |",
+        "|" + "---|" * (2 + len(columns)),
+    ]
+    searched = {board.dataset: named_rows(board) for board in boards}
+    for board in sorted(
+        open_boards([ROOT / "leaderboard/published/variants"], paper=False), key=lambda each: each.dataset
+    ):
+        rows = searched[board.dataset]
+        named = [rows[name] for name in ("haframe:type-II", "etf:type-II") if name in rows]
+        for row in [named[0], *board.rows, *named[1:]]:
+            gaps = differences(row, rows["ce:type-II"], [column.name for column in columns])
+            cells = [f"{gap.mean:+.2f} +/- {gap.ci95:.2f}" for gap in gaps.values()]
+            lines.append(f"| {board.dataset} | {row.title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def influences(row: Row, board: Board) -> dict[str, np.ndarray]:
     """Return {metric: [N]} what each test image adds to a row's mean over seeds, from its predictions.
 
@@ -99,6 +119,7 @@ def parts_of(table: Table, boards: Sequence[Board]) -> dict[tuple[str, str], str
         ("README.md", "overview"): matrix_of(table),
         ("docs/photographs.md", "overview"): part_of(render(table), ROWS),
         ("docs/photographs.md", "images"): image_table(boards),
+        ("docs/photographs.md", "variants"): variant_table(boards),
     }
 
 

@@ -112,7 +112,7 @@ def test_the_pages_agree_with_the_tables():
     for (page, mark), part in pages["parts_of"](table, boards).items():
         shown = (ROOT / page).read_text(encoding="utf-8")
         assert pages["filled"](shown, part, mark) == shown, page
-        assert mark == "images" or all(claim.says in part for claim in read_claims())
+        assert mark != "overview" or all(claim.says in part for claim in read_claims())
 
 
 def test_half_widths_over_images_are_those_of_a_bootstrap():
