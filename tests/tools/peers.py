@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,16 @@ def functions(file: Path, *names: str, **values: Any) -> list[Any]:
 
 
 def compare(folder: Path) -> str:
-    """Return the page: a table of all comparisons."""
+    """Return the page: a table of all comparisons.
+
+    Raises:
+        SystemExit: a repository or a package is not there.
+    """
+    missing = [name for name in PEERS if name != "hiclass" and not (folder / name).is_dir()]
+    missing += [f"{name} (a package)" for name in ("hiclass", "nltk", "absl") if find_spec(name) is None]
+    if missing:
+        print(f"{folder} lacks {', '.join(missing)}; docs/speed.md says how to get them", file=sys.stderr)
+        raise SystemExit(2)
     for name in ("hiercls", "making-better-mistakes", "hierarchical_decision_rules"):
         sys.path.insert(0, str(folder / name))
     torch.manual_seed(0)
