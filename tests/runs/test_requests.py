@@ -220,7 +220,7 @@ def test_the_runs_of_a_table(planned, tmp_path):
 
 
 def test_rows_of_one_method_are_named_by_their_differing_hyperparameters(planned, tmp_path, cli):
-    """In the list of runs by the hyperparameters that differ alone; in a table the row as it is in the recipe is not."""
+    """In the list of runs by what differs alone; in a table the row as it is in the recipe is not."""
     planned("soft_labels")
     planned("soft_labels,hxe", "methods.soft_labels.beta=9.0")
     board = Board.of("shapes", read_records(tmp_path))
