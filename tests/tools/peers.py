@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -213,8 +214,9 @@ def _evaluation(folder: Path, tree: Hierarchy, probabilities: Tensor, targets: T
         name = f"CRM and its metrics of {len(targets):,} examples"
         close = _nearly  # sums in another order break ties between classes of one cost otherwise
         yield Comparison(name, "CRM-Better-Mistakes", reranked, lambda: karthik(Reranked), probabilities.sum, close)
-        theirs = lambda: liang(risk(scores, cost, classes))  # noqa: E731
-        yield Comparison(name, "HAFrame", reranked, theirs, probabilities.sum, close)
+        yield Comparison(
+            name, "HAFrame", reranked, lambda: liang(risk(scores, cost, classes)), probabilities.sum, close
+        )
 
 
 def _five(result: dict[str, float]) -> list[float]:
@@ -236,8 +238,13 @@ def _node_work(folder: Path, tree: Hierarchy, probabilities: Tensor, targets: Te
     first, predicted = nodes.num_inner, probabilities.argmax(1)
     levels = np.array([list(map(str, path)) for path in nodes.paths.tolist()])
     name = f"hF, micro, of {len(targets):,} answers"
-    micro = lambda: hf1_score(targets.numpy(), predicted.numpy(), tree)  # noqa: E731
-    yield Comparison(name, "hiclass", micro, lambda: f1(levels[targets], levels[predicted]), predicted.sum)
+    yield Comparison(
+        name,
+        "hiclass",
+        lambda: hf1_score(targets.numpy(), predicted.numpy(), tree),
+        lambda: f1(levels[targets], levels[predicted]),
+        predicted.sum,
+    )
 
     children: dict[int, list[int]] = {}
     number = [*range(tree.num_classes, nodes.num_nodes), *range(tree.num_classes)]  # of each of our nodes
@@ -247,24 +254,35 @@ def _node_work(folder: Path, tree: Hierarchy, probabilities: Tensor, targets: Te
     score, events = hFBetaScore(plaud), plaud.leaf_events
     answers = first + predicted, first + targets
     name = f"hF, mean, with the root, of {len(targets):,} answers"
-    mean = lambda: node_metrics(*answers, tree, root=True)["hf"]  # noqa: E731
-    theirs = lambda: score.compute_metric(events[targets], events[predicted])  # noqa: E731
-    yield Comparison(name, "hierarchical_decision_rules", mean, theirs, predicted.sum)
+    yield Comparison(
+        name,
+        "hierarchical_decision_rules",
+        lambda: node_metrics(*answers, tree, root=True)["hf"],
+        lambda: score.compute_metric(events[targets], events[predicted]),
+        predicted.sum,
+    )
 
     name = f"probabilities of all nodes of {len(targets):,} examples"
     order = torch.tensor(number)
-    theirs = lambda: plaud.get_probas(probabilities.numpy())[:, order]  # noqa: E731
     yield Comparison(
-        name, "hierarchical_decision_rules", lambda: nodes.leaf_sums(probabilities), theirs, probabilities.sum
+        name,
+        "hierarchical_decision_rules",
+        lambda: nodes.leaf_sums(probabilities),
+        lambda: plaud.get_probas(probabilities.numpy())[:, order],
+        probabilities.sum,
     )
 
-    parents = nodes.parent.numpy().copy()
-    parents[0] = -1
-    find = hier.FindLCA(hier.Hierarchy(parents))
+    find = hier.FindLCA(hier.Hierarchy(_parents(nodes)))
     pairs = torch.randint(nodes.num_nodes, (2, 100_000))
     name = "lowest common ancestors of 100,000 pairs"
-    theirs = lambda: find(*pairs.numpy())  # noqa: E731
-    yield Comparison(name, "hiercls", lambda: nodes.common_ancestors(*pairs), theirs, pairs.sum)
+    yield Comparison(name, "hiercls", lambda: nodes.common_ancestors(*pairs), lambda: find(*pairs.numpy()), pairs.sum)
+
+
+def _parents(nodes: Nodes) -> Any:
+    """Return each node's parent as hiercls has them: -1 for the root."""
+    parents = nodes.parent.numpy().copy()
+    parents[0] = -1
+    return parents
 
 
 def _losses(folder: Path, tree: Hierarchy) -> Iterator[Comparison]:
@@ -274,20 +292,25 @@ def _losses(folder: Path, tree: Hierarchy) -> Iterator[Comparison]:
     from better_mistakes.model import labels
     from better_mistakes.model.losses import HierarchicalCrossEntropyLoss
 
-    num_nodes, targets = Nodes(tree).num_nodes, torch.randint(tree.num_classes, (BATCH,))
-    parents = Nodes(tree).parent.numpy().copy()
-    parents[0] = -1
-    theirs = hier.Hierarchy(parents)
-    classes, inner = torch.randn(BATCH, tree.num_classes), torch.randn(BATCH, num_nodes)
+    nodes = Nodes(tree)
+    theirs = hier.Hierarchy(_parents(nodes))
+    targets = torch.randint(tree.num_classes, (BATCH,))
+    classes = torch.randn(BATCH, tree.num_classes)
+    inner = torch.randn(BATCH, nodes.num_nodes)
 
     conditional = ConditionalSoftmax(tree, 1)
     reference = hier_torch.HierSoftmaxNLL(theirs, with_leaf_targets=True)
-    ours = lambda x: conditional.loss(conditional.nodes.sibling_log_softmax(F.pad(x, (1, 0))), targets)  # noqa: E731
+
+    def conditional_loss(logits: Tensor) -> dict[str, Tensor]:
+        return conditional.loss(nodes.sibling_log_softmax(F.pad(logits, (1, 0))), targets)
+
     order = reference.hier_log_softmax.cond_log_softmax.child_index - 1  # their order of logits: siblings together
-    yield _loss("conditional softmax", "hiercls", inner[:, 1:], ours, lambda x: reference(x, targets), order)
+    yield _loss(
+        "conditional softmax", "hiercls", inner[:, 1:], conditional_loss, lambda x: reference(x, targets), order
+    )
 
     descendant = DescendantSoftmax(tree, 1)
-    weights = 1.0 / Nodes(tree).num_leaves.float()
+    weights = 1.0 / nodes.num_leaves.float()
     cousins = hier_torch.DescendantSoftmaxCousinLoss(theirs, with_leaf_targets=True, node_weight=weights)
     yield _loss(
         "descendant softmax", "hiercls", inner, lambda x: descendant.loss(x, targets), lambda x: cousins(x, targets)
@@ -296,8 +319,7 @@ def _losses(folder: Path, tree: Hierarchy) -> Iterator[Comparison]:
     hxe = HXE(tree, 1, HXE.Params(alpha=0.1))
     # Their weights begin with 1, the method's with exp(-alpha).
     flat = hier_torch.FlatBertinettoHXE(theirs, alpha=0.1, with_leaf_targets=True)
-    scaled = lambda x: math.exp(-0.1) * flat(x, targets)  # noqa: E731
-    yield _loss("HXE", "hiercls", classes, lambda x: hxe.loss(x, targets), scaled)
+    yield _loss("HXE", "hiercls", classes, lambda x: hxe.loss(x, targets), lambda x: math.exp(-0.1) * flat(x, targets))
     if tree.num_classes > 1010:
         return
 
@@ -315,12 +337,8 @@ def _losses(folder: Path, tree: Hierarchy) -> Iterator[Comparison]:
         soft_targets = labels.make_batch_soft_labels(table, targets, tree.num_classes, BATCH, None)
         return F.kl_div(x.log_softmax(1), soft_targets, reduction="batchmean")
 
-    on_cpu = torch.Tensor.cuda
-    torch.Tensor.cuda = lambda self, *place: self  # type: ignore[method-assign]  # the code asks for a GPU
-    try:
+    with patch.object(torch.Tensor, "cuda", lambda self, *place: self):  # the code asks for a GPU
         yield _loss("soft labels", "making-better-mistakes", classes, lambda x: soft.loss(x, targets), divergence)
-    finally:
-        torch.Tensor.cuda = on_cpu  # type: ignore[method-assign]
 
 
 def _loss(
