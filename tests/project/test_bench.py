@@ -3,10 +3,12 @@ import io
 import json
 import math
 import time
+from pathlib import Path
 
 import pytest
 
 import tests.tools.bench as measuring
+import tests.tools.peers as peers
 from hierbench.execution.parameters import stand_in_tree
 from hierbench.leaderboard.formats import render
 from hierbench.methods.ce import CrossEntropy
@@ -123,3 +125,16 @@ def test_the_command(monkeypatch, report, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content == {"schema": 1} | json.loads(json.dumps(report))
     assert content["device"] == "cpu" and content["card"] is None
+
+
+def test_the_page_on_other_code_is_of_this_script():
+    page = (Path(__file__).resolve().parents[2] / "docs/speed.md").read_text(encoding="utf-8")
+    assert page.startswith(peers.PAGE) and page.endswith(peers.MISSING)
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert {name for name in peers.PEERS if any(f"| {name} " in row for row in rows)} == set(peers.PEERS)
+
+
+def test_other_code_that_is_not_there_is_named(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        peers.compare(tmp_path)
+    assert ended.value.code == 2 and f"{tmp_path} lacks making-better-mistakes" in capsys.readouterr().err
