@@ -2,12 +2,14 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method, hyperparameter
 from hierbench.hierarchy import Nodes
+from hierbench.hierarchy.label_tree import MATRIX_CLASSES
 
 
 class Outputs(NamedTuple):
@@ -35,10 +37,91 @@ def class_embedding(nodes: Nodes) -> Tensor:
     return factor
 
 
+class DepthFirstEmbedding(nn.Module):
+    """The factor E of `class_embedding`, for classes in depth-first order: O(K L) numbers in place of [K, K].
+
+    In this order E[i, j] of i > j depends on j and the lowest common ancestor of both alone: before i, the classes
+    below another child of that node are all met or none. The product with E is one of running sums along the order.
+
+    Shapes: B batch, K classes, L levels.
+
+    Attributes:
+        order: [K] the class at each place of the order, in which nodes stand by their first class.
+        starts: [K, L + 1] the first place below the node at each depth of a place's path, the root first.
+        factor: [K, L + 1] float64: E[i, j] of place j, for the depth of the common ancestor; last the diagonal.
+    """
+
+    order: Tensor
+    starts: Tensor
+    factor: Tensor
+    place: Tensor  # [K] of each class
+
+    def __init__(self, nodes: Nodes) -> None:
+        super().__init__()
+        paths = nodes.paths.numpy()
+        num_classes, num_levels = paths.shape
+        first = np.full(nodes.num_nodes, num_classes)
+        np.minimum.at(first, paths, np.arange(num_classes)[:, None])
+        order = np.lexsort(first[paths].T[::-1])
+        paths = paths[order]
+        differs = np.ones((num_classes, num_levels + 1), dtype=bool)
+        differs[1:, 0] = False
+        differs[1:, 1:] = paths[1:] != paths[:-1]
+        places = np.arange(num_classes)[:, None]
+        starts = np.maximum.accumulate(np.where(differs, places, 0), axis=0)
+
+        inner = np.concatenate([np.zeros_like(paths[:, :1]), paths[:, :-1]], axis=1)  # the node at each depth
+        similarity = 1.0 - nodes.height.numpy()[inner] / float(nodes.height[0])
+        is_inner = inner < nodes.num_inner
+        parting = differs.argmax(axis=1) - 1  # depth of the common ancestor with the class before
+        factor = np.zeros((num_classes, num_levels + 1))
+        # For each ancestor, by depth: sums of products E[., m] E[., m] over the classes m below its earlier children,
+        # and below the child on the path.
+        earlier = np.zeros((num_levels, num_levels))
+        current = np.zeros((num_levels, num_levels))
+        for place in range(num_classes):
+            depth = parting[place]
+            if place:
+                earlier[depth] += current[depth]
+                earlier[depth + 1 :] = 0.0
+                current[depth:] = 0.0
+            known = np.cumsum(np.diag(earlier))
+            above = np.tril(earlier, -1).sum(axis=0)
+            diagonal = np.sqrt(1.0 - known[-1])
+            row = np.where(is_inner[place], similarity[place] - known - above, 0.0) / diagonal
+            current += np.outer(row, row)
+            factor[place, :-1] = row
+            factor[place, -1] = diagonal
+        for name, table in {"order": order, "starts": starts, "factor": factor}.items():
+            self.register_buffer(name, torch.from_numpy(table), persistent=False)
+        self.register_buffer("place", torch.from_numpy(np.argsort(order)), persistent=False)
+
+    def rows(self, classes: Tensor, like: Tensor) -> Tensor:
+        """Return the rows of E [B, K] of classes [B], in the type of `like`."""
+        places = self.place[classes]
+        depth = torch.zeros(len(places), len(self.order), dtype=torch.uint8, device=places.device)
+        starts = self.starts[places]
+        depth.scatter_add_(1, starts, torch.ones_like(starts, dtype=torch.uint8))
+        depth = depth.cumsum(1, dtype=torch.int32).sub_(1)  # of the common ancestor with each place before
+        every = torch.arange(len(self.order), device=places.device)
+        return torch.where(every <= places[:, None], self.factor.to(like)[every, depth], 0.0)
+
+    def cosines(self, embedding: Tensor) -> Tensor:
+        """Return embedding @ E.T [B, K], classes in their own order, for embeddings [B, K]."""
+        factor = self.factor.to(embedding)
+        products = embedding * factor[:, -1]
+        for depth in range(factor.shape[1] - 1):
+            before = F.pad((embedding * factor[:, depth]).cumsum(1), (1, 0))
+            products += before[:, self.starts[:, depth + 1]] - before[:, self.starts[:, depth]]
+        return products[:, self.place]
+
+
 class BarzDenzler(Method):
     """Loss 1 - cos(x, e_y), averaged, for embeddings x and the fixed e_k of the classes; scores are the cosines.
 
-    With features of another dimension than K, a linear layer maps them to the embedding, as it does in the paper.
+    With features of another dimension than K, a linear layer maps them to the embedding, as it does in the paper. Of
+    large trees the coordinates are those of the classes in depth-first order, see `DepthFirstEmbedding`: if the targets
+    are in another one, this is a rotation of the embedding.
 
     Shapes: B batch, D features, K classes.
     """
@@ -66,7 +149,10 @@ class BarzDenzler(Method):
         super().__init__(hierarchy, num_features, params)
         num_classes = hierarchy.num_classes
         self.linear = nn.Linear(num_features, num_classes) if num_features != num_classes else nn.Identity()
-        self.register_buffer("classes", class_embedding(Nodes(hierarchy)))  # float64, for models of any precision
+        nodes = Nodes(hierarchy)
+        self.embedding = DepthFirstEmbedding(nodes) if num_classes > MATRIX_CLASSES else None
+        if self.embedding is None:
+            self.register_buffer("classes", class_embedding(nodes))  # float64, for models of any precision
         self.head: nn.Sequential | None = None
         if self.params.head_weight > 0:
             self.head = nn.Sequential(nn.ReLU(), nn.BatchNorm1d(num_classes), nn.Linear(num_classes, num_classes))
@@ -84,7 +170,10 @@ class BarzDenzler(Method):
     def loss(self, outputs: Outputs, targets: Tensor) -> dict[str, Tensor]:
         """Return the cosine loss, and the weighted cross-entropies that are asked for, for targets [B]."""
         embedding, logits = outputs
-        class_embeddings = self.classes[targets].to(embedding)
+        if self.embedding is None:
+            class_embeddings = self.classes[targets].to(embedding)
+        else:
+            class_embeddings = self.embedding.rows(targets, embedding)
         terms = {"cosine": 1.0 - F.cosine_similarity(embedding, class_embeddings, dim=1).mean()}
         if logits is not None:
             terms["cross_entropy"] = self.params.head_weight * F.cross_entropy(logits, targets)
@@ -97,4 +186,7 @@ class BarzDenzler(Method):
         """Return the cosines [B, K] with the classes, or the head's logits [B, K]."""
         if outputs.logits is not None:
             return outputs.logits
-        return F.linear(F.normalize(outputs.embedding, dim=1), self.classes.to(outputs.embedding))
+        embedding = F.normalize(outputs.embedding, dim=1)
+        if self.embedding is not None:
+            return self.embedding.cosines(embedding)
+        return F.linear(embedding, self.classes.to(embedding))

@@ -1,10 +1,11 @@
 """Running one job under its lock: quarantine damaged files, then train or re-rank, then record how it ended."""
 
 import os
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,10 @@ from hierbench.utils.console import say
 from hierbench.utils.errors import MAX_ERROR, UserError, error_line, is_interrupt
 from hierbench.utils.files import read_bytes, remove_abandoned, write_bytes
 from hierbench.utils.lock import Lock, LostError
+from hierbench.utils.processes import limited_memory
 from hierbench.utils.text import one_line
+
+ASKED_BYTES = re.compile(r"allocate (\d+) bytes")  # in the message of PyTorch's allocator on a CPU
 
 
 class Outcome(NamedTuple):
@@ -189,16 +193,20 @@ def _keep_source(job: Job, run: Run) -> None:
 
 @contextmanager
 def _explained_memory(job: Job, setting: Setting) -> Iterator[None]:
-    """Raise an error for too little memory that says how much would fit."""
-    try:
-        yield
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        traceback.clear_frames(error.__traceback__)  # they keep the tensors alive
-        dataset = open_data(job, setting)
-        advice = what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices)
-        raise OutOfMemoryError(advice) from None
+    """Raise an error for too little memory that says how much would fit, or was asked for."""
+    with limited_memory() if setting.device == "cpu" else nullcontext():
+        try:
+            yield
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            asked = ASKED_BYTES.search(str(error))
+            traceback.clear_frames(error.__traceback__)  # they keep the tensors alive
+            dataset = open_data(job, setting)
+            advice = what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices)
+            if asked and "--set" not in advice:
+                advice += f"; one of its tensors takes {int(asked[1]) / 1e9:.1f} GB"
+            raise OutOfMemoryError(advice) from None
 
 
 def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch: Callable[[], None]) -> None:

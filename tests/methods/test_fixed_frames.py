@@ -11,7 +11,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from hierbench import Hierarchy
 from hierbench.hierarchy import Nodes
-from hierbench.methods.barz_denzler import BarzDenzler
+from hierbench.methods.barz_denzler import BarzDenzler, DepthFirstEmbedding
 from hierbench.methods.etf import ETF, random_simplex
 from hierbench.methods.hiercos import HierCOS, random_rotation
 
@@ -134,6 +134,14 @@ def test_cosines_of_classes_are_those_of_the_heights(data, reference):
         classes = BarzDenzler(as_read, tree.num_classes).classes
         torch.testing.assert_close(classes @ classes.T, torch.tensor(gram))
         torch.testing.assert_close(classes, classes.tril())
+    nodes = Nodes(as_read)  # the form of large trees
+    embedding = DepthFirstEmbedding(nodes)
+    order = embedding.order
+    rows = embedding.rows(torch.arange(len(order)), classes)
+    factor = torch.linalg.cholesky(torch.tensor(gram)[order][:, order])
+    torch.testing.assert_close(rows[order], factor)
+    vectors = torch.randn(3, len(order))
+    torch.testing.assert_close(embedding.cosines(vectors), vectors @ rows.T)
 
 
 def test_the_head_stands_on_the_normalised_embedding():

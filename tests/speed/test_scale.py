@@ -131,7 +131,7 @@ def step():
 measured(step)
 assert "distances" not in tree.__dict__
 """
-LARGE = {"hafeature": 8000, "haframe": 2600, "barz_denzler": 9000, "flamingo": 1200}  # MB: heads per level, and [K, K]
+LARGE = {"hafeature": 8000, "haframe": 2600, "flamingo": 1200}  # MB: heads per level, and [K, K]
 
 
 @pytest.mark.parametrize("name", [name for name in method_names() if find_method(name).trains])

@@ -1,5 +1,9 @@
 """Too little memory, and batches in parts."""
 
+import re
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +14,7 @@ from hierbench.execution.run_job import execute
 from hierbench.models import build_classifier
 from hierbench.training.memory import count_micro_batches, is_out_of_memory
 from hierbench.training.step import Step
+from hierbench.utils.processes import limited_memory
 from tests.support.jobs import execute_job, plan_job
 from tests.support.run_files import history_of
 
@@ -93,3 +98,22 @@ def test_a_job_out_of_memory_names_a_micro_batch_that_fits(small_shapes, small_d
     execute_job(
         plan_job(small_shapes, "train.batch_size=96", "train.micro_batch=24"), Setting(tmp_path, small_data_dir)
     )
+
+
+def test_a_model_that_fits_with_no_batch_says_what_it_asked_for(small_shapes, small_data_dir, tmp_path, monkeypatch):
+    def huge(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 17838899200 bytes.")
+
+    monkeypatch.setattr("hierbench.training.step.build_classifier", huge)
+    error = execute(plan_job(small_shapes), Setting(tmp_path, small_data_dir), lambda done, total: None).error
+    assert error.endswith("and for 2 as well; one of its tensors takes 17.8 GB")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no such limit")
+def test_memory_that_is_not_there_is_an_error():
+    """Of two arrays that fit alone the system gives both, and ends the process once it writes to them."""
+    with limited_memory():
+        free = int(re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())[1])
+        kept = torch.empty(700 * free, dtype=torch.uint8)
+        with pytest.raises(RuntimeError, match=r"tried to allocate \d+ bytes"):
+            torch.empty(len(kept), dtype=torch.uint8)
