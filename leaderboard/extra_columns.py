@@ -122,8 +122,8 @@ def measure(
     missing = [run for run in runs if not values_by_run[run.id].keys() >= set(names) and run.has_predictions]
     if not missing:
         return values_by_run
-    from hierbench.metrics.metric_table import compute_metrics, find_metric  # PyTorch: kept values do without
-    from hierbench.runs.run_evidence import Trees, read_evidence
+    from hierbench.metrics.metric_table import compute_in_parts, find_metric  # PyTorch: kept values do without
+    from hierbench.runs.run_evidence import Trees, read_evidence_parts
     from hierbench.utils.console import Meter
 
     trees = Trees(data_dir)
@@ -135,16 +135,16 @@ def measure(
             for name in needed:
                 find_metric(name, tree)
             try:
-                evidence = read_evidence(run, records, tree)
+                parts = read_evidence_parts(run, records, tree)
             except UserError as error:
                 if damaged is None:
                     raise
                 damaged[run.id] = str(error)
                 continue
-            if evidence is None:
+            if parts is None:
                 run_metrics |= dict.fromkeys(needed, float("nan"))
             else:
-                run_metrics |= compute_metrics(needed, evidence)
+                run_metrics |= compute_in_parts(needed, parts)
             write_further(run, records, run_metrics)
             meter.end_part(run.id, 1.0)
     return values_by_run

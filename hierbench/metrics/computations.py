@@ -5,7 +5,7 @@ Tables read the registry without PyTorch: computations are imported when they ar
 Shapes: N examples, K classes, L levels, S numbers that each example adds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -59,6 +59,13 @@ def sum_counts(counts: "Tensor") -> "Tensor":
     import torch
 
     return torch.cat([counts.new_tensor([len(counts)]), counts.sum(dim=0)])
+
+
+def join_counts(counts: Sequence["Tensor"]) -> "Tensor":
+    """Return the counts [n, S] of parts as those of all examples [N, S]."""
+    import torch
+
+    return torch.cat(list(counts))
 
 
 def of_distances(name: str) -> Computation:

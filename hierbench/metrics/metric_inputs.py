@@ -11,6 +11,7 @@ from hierbench.metrics.ranked_classes import check_shapes, known_targets, top_cl
 from hierbench.metrics.selective import climb_probabilities
 
 KEPT = 20  # the largest k of the default columns
+SCORES_AT_A_TIME = 2**26  # of a part of the examples: half a gibibyte of probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,12 @@ class Evidence:
     hierarchy: Hierarchy
     probabilities: Tensor
     level_predictions: Tensor | None = None
+
+    @staticmethod
+    def rows_of_parts(num_examples: int, num_classes: int) -> list[slice]:
+        """Return the rows of parts that are small enough to be held in memory."""
+        rows = max(1, SCORES_AT_A_TIME // num_classes)
+        return [slice(start, start + rows) for start in range(0, num_examples, rows)]
 
     def known_targets(self) -> Tensor:
         """Return the targets [N] int64; raise a ValueError for no examples, wrong shapes, or unknown classes."""

@@ -4,7 +4,7 @@ The functions of `hierbench.metrics.functions`, `HierarchicalMetric` and the col
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ from hierbench.metrics.computations import (
     TOP_LEVELS,
     WHOLE_RANKING,
     Computation,
+    join_counts,
     of_bins,
     of_coverage,
     of_distances,
@@ -85,9 +86,19 @@ class MetricInfo:
 
     def compute_from(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> float:
         """Return the metric from its inputs and known targets [N]."""
+        return self.value_of([self.count(needs, targets, hierarchy)])
+
+    def count(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> "Tensor":
+        """Return what a part of the examples adds, from its inputs and known targets [N]."""
         counts = self.computation.counts(*needs, targets, hierarchy)
-        totals = sum_counts(counts).cpu().double() if self.computation.summed else counts
-        return float(self.computation.value(totals, self.parameter))
+        return sum_counts(counts).cpu().double() if self.computation.summed else counts
+
+    def value_of(self, counts: Sequence["Tensor"]) -> float:
+        """Return the metric from the counts of all parts, NaN where there are none."""
+        if not counts:
+            return float("nan")
+        total = sum(counts[1:], counts[0]) if self.computation.summed else join_counts(counts)
+        return float(self.computation.value(total, self.parameter))
 
 
 # A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
@@ -278,12 +289,18 @@ def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, flo
         UserError: a name is unknown.
         ValueError: no examples, wrong shapes, a target that is not a class, a NaN among the scores.
     """
-    infos = [find_metric(name) for name in names]
-    targets = evidence.known_targets()
-    tree = evidence.hierarchy
-    return {name: _value(info, evidence, targets, tree) for name, info in zip(names, infos, strict=True)}
+    return compute_in_parts(names, [evidence])
 
 
-def _value(info: MetricInfo, evidence: "Evidence", targets: "Tensor", tree: Hierarchy) -> float:
-    needs = info.computation.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
-    return float("nan") if needs[0] is None else info.compute_from(needs, targets, tree)
+def compute_in_parts(names: Sequence[str], parts: Iterable["Evidence"]) -> dict[str, float]:
+    """Compute metrics of examples that come in parts, one of which is held at a time; as `compute_metrics`."""
+    infos = {name: find_metric(name) for name in names}
+    counts: dict[str, list[Tensor]] = {name: [] for name in names}
+    for evidence in parts:
+        targets = evidence.known_targets()
+        tree = evidence.hierarchy
+        for name, info in infos.items():
+            needs = info.computation.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
+            if needs[0] is not None:
+                counts[name].append(info.count(needs, targets, tree))
+    return {name: info.value_of(counts[name]) for name, info in infos.items()}

@@ -3,6 +3,7 @@
 Shapes: N examples, K classes, L levels.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hierbench.config.spec import DatasetSpec
 from hierbench.data.prepared import find_for_spec, how_to_prepare
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.readers import shipped_paths
-from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, probability_rows
+from hierbench.metrics.calibration import ScoreKind, as_probabilities, probability_rows
 from hierbench.metrics.metric_inputs import Evidence
 from hierbench.runs.further_metrics import first_base
 from hierbench.runs.record import Record, Records
@@ -72,7 +73,20 @@ class Trees:
 def read_evidence(
     record: Record, records: Records, hierarchy: Hierarchy, examples: IntArray | None = None
 ) -> Evidence | None:
-    """Return the inputs of a finished run's metrics.
+    """Return the inputs of a finished run's metrics, of all examples at once; otherwise as `read_evidence_parts`."""
+    parts = read_evidence_parts(record, records, hierarchy, examples, whole=True)
+    return None if parts is None else next(parts)
+
+
+def read_evidence_parts(
+    record: Record,
+    records: Records,
+    hierarchy: Hierarchy,
+    examples: IntArray | None = None,
+    *,
+    whole: bool = False,
+) -> Iterator[Evidence] | None:
+    """Return the inputs of a finished run's metrics, in parts of the examples that fit into memory.
 
     The probabilities are the scores where these are a distribution, else the softmax of the scores: of the run's own
     if it is trained, of its first base's if it re-ranks.
@@ -82,6 +96,7 @@ def read_evidence(
         records: where its base is.
         hierarchy: its tree.
         examples: [N] the targets that the predictions must be of, if known.
+        whole: a single part, whatever its size.
 
     Returns:
         None for scored predictions that rank a few classes alone.
@@ -96,17 +111,27 @@ def read_evidence(
     kind = _kind(scores)
     if record.scored is not None and record.scored.scores is not None:
         kind = record.scored.scores
-    if base is None or kind == "probabilities":
-        probabilities = as_probabilities(scores, kind)
-    else:
-        base_scores = _predictions(base, hierarchy, targets.numpy())[0]
-        probabilities = as_probabilities(base_scores, _kind(base_scores))
-    return Evidence(scores, targets, hierarchy, probabilities, levels)
+    sources = scores  # of the probabilities
+    if base is not None and kind != "probabilities":
+        sources = _predictions(base, hierarchy, targets.numpy())[0]
+        kind = _kind(sources)
+    every = [slice(None)] if whole else Evidence.rows_of_parts(*scores.shape)
+    return (
+        Evidence(
+            scores[rows],
+            targets[rows],
+            hierarchy,
+            as_probabilities(sources[rows], kind),
+            None if levels is None else levels[rows],
+        )
+        for rows in every
+    )
 
 
 def _kind(scores: Tensor) -> ScoreKind:
     """Return what the scores of a method are: a row of logits may look like probabilities by chance."""
-    return "probabilities" if bool(probability_rows(scores).all()) else "logits"
+    parts = (probability_rows(scores[rows]).all() for rows in Evidence.rows_of_parts(*scores.shape))
+    return "probabilities" if all(map(bool, parts)) else "logits"
 
 
 def evidence_of_ranks(ranked: IntArray, targets: IntArray, hierarchy: Hierarchy) -> Evidence:
@@ -141,10 +166,12 @@ def _problem(
 ) -> str:
     """Return the problem of stored predictions, "" without one."""
     expected = (targets.size if order is None else len(order), hierarchy.num_classes)
-    if scores.dtype.kind == "f" and np.isnan(scores).any():
-        return "a score is NaN"
-    if scores.ndim == 2 and scores.size and first_unbounded(torch.from_numpy(scores)) is not None:
-        return "a row has +inf, or nothing but -inf"
+    if scores.ndim == 2 and scores.size and scores.dtype.kind == "f":
+        best = torch.from_numpy(scores).amax(dim=1)
+        if best.isnan().any():
+            return "a score is NaN"
+        if best.isinf().any():
+            return "a row has +inf, or nothing but -inf"
     fit = scores.shape == expected and scores.dtype.kind == "f" and targets.ndim == 1 and targets.dtype.kind == "i"
     if not fit or not (order is None or np.array_equal(targets, order)):
         expected_size = f"{expected[0]} test examples, {expected[1]} classes"

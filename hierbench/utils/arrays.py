@@ -89,7 +89,7 @@ def load_arrays(path: Path, *names: str) -> list[Any]:
         OSError: the file cannot be read.
         ValueError: it is damaged, lacks an array, or is compressed, which `numpy.savez` does not do and bombs do.
     """
-    arrays = read_arrays(path, follow=False, largest=0)
+    arrays = read_arrays(path, follow=False, largest=0, in_place=True)
     for name in names:
         array = arrays.get(name.removesuffix("?"))
         if array is None and not name.endswith("?"):
@@ -108,8 +108,8 @@ def read_arrays(
         path: of the file.
         follow: whether it may be a symbolic link.
         largest: bytes of a compressed array.
-        in_place: map large arrays that are not compressed, read-only, in place of reading them; their checksums are not
-            compared then.
+        in_place: map large arrays that are not compressed in place of reading them; their checksums are not compared
+            then, and what is written to them stays in memory.
 
     Raises:
         OSError: the file cannot be read.
@@ -150,7 +150,7 @@ def _map_member(path: Path, file: IO[bytes], member: ZipInfo) -> NDArray[Any] | 
     if dtype.kind not in NUMBERS:
         return None
     offset = file.tell()
-    array = np.memmap(path, dtype, "r", offset, shape, "F" if is_fortran else "C")
+    array = np.memmap(path, dtype, "c", offset, shape, "F" if is_fortran else "C")  # PyTorch warns of read-only ones
     if offset - begin + array.nbytes != member.file_size:
         raise ValueError(f"{member.filename[:80]!r} has another size than its header says")
     return array

@@ -38,7 +38,7 @@ def test_curves_are_those_of_the_climbing_rule():
     evidence = evidence_of(torch.from_numpy(random_scores(targets, len(CLASSES), 2)), torch.from_numpy(targets))
     curve = operating_curve(evidence.top, evidence.targets, evidence.climb, evidence.hierarchy)
     coverage, expected = np.array(sorted(zip(curve.coverage.tolist(), curve.risk.tolist(), strict=True))).T
-    risk = risk_over_coverage(evidence)
+    risk = risk_over_coverage([evidence])
     assert risk == pytest.approx(np.interp(COVERAGES, coverage, expected), abs=1e-9)
     assert risk[0] == 0.0 and risk[-1] == pytest.approx(1.0 - compute_metrics(["top1"], evidence)["top1"] / 100.0)
     area = compute_metrics(["haurc_climbing"], evidence)["haurc_climbing"]

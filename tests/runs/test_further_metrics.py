@@ -12,9 +12,10 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, requested_columns
 from hierbench.leaderboard.extra_columns import measure, with_columns
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, highlighted, with_best
-from hierbench.metrics import compute_metrics
+from hierbench.metrics import known_metrics
 from hierbench.metrics import metric_table as metric_registry
 from hierbench.metrics.calibration import as_probabilities, score_kind
+from hierbench.metrics.metric_table import compute_in_parts
 from hierbench.runs import further_metrics
 from hierbench.runs.further_metrics import FURTHER_FILE, values_content
 from hierbench.runs.record_reader import read_records
@@ -81,12 +82,21 @@ def computed(monkeypatch):
     """The names of the metrics that are computed, in turn."""
     calls = []
 
-    def compute(names, evidence):
+    def compute(names, parts):
         calls.extend(names)
-        return compute_metrics(names, evidence)
+        return compute_in_parts(names, parts)
 
-    monkeypatch.setattr(metric_registry, "compute_metrics", compute)
+    monkeypatch.setattr(metric_registry, "compute_in_parts", compute)
     return calls
+
+
+@pytest.mark.parametrize("method", ["ce", "crm"])
+def test_parts_of_the_examples_give_the_metrics_of_all(work, monkeypatch, tmp_path, method):
+    names = known_metrics(work.tree())
+    whole = work.measure(names, method)[method]
+    monkeypatch.setenv("HIERBENCH_CACHE_DIR", str(tmp_path / "another"))
+    monkeypatch.setattr("hierbench.metrics.metric_inputs.SCORES_AT_A_TIME", 100)
+    assert work.measure(names, method)[method] == pytest.approx(whole, rel=1e-12, nan_ok=True)
 
 
 def test_a_second_table_computes_nothing(work, computed):

@@ -137,7 +137,7 @@ def _read_side(
         record.title,
         evaluate(evidence.scores, evidence.targets, hierarchy),
         np.array([further[name] for name in names]).reshape(len(BY_LEVEL), -1),
-        risk_over_coverage(evidence),
+        risk_over_coverage([evidence]),
         further[CLIMBING],
     )
     confidence = evidence.probabilities.gather(1, evidence.top[:, None])[:, 0]

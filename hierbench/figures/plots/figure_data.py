@@ -1,6 +1,6 @@
 """The data of figures: runs as the leaderboard selects them, their curves, and trees known without images."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -156,12 +156,13 @@ def level_names(num_levels: int) -> list[str]:
     return [f"{kind}@{level}" for kind in BY_LEVEL for level in range(1, num_levels + 1)]
 
 
-def risk_over_coverage(evidence: "Evidence") -> Floats:
+def risk_over_coverage(parts: Iterable["Evidence"]) -> Floats:
     """Return the risk of the climbing rule at each of `COVERAGES`, linear between the thresholds of the predictions."""
-    from hierbench.metrics.selective import climb_probabilities, operating_curve
+    from hierbench.metrics.computations import join_counts
+    from hierbench.metrics.selective import climb_steps, curve_from_steps
 
-    climb = climb_probabilities(evidence.top, evidence.probabilities, evidence.hierarchy)
-    curve = operating_curve(evidence.top, evidence.targets, climb, evidence.hierarchy)
+    steps = [climb_steps(part.top, part.climb, part.known_targets(), part.hierarchy) for part in parts]
+    curve = curve_from_steps(join_counts(steps), "climbing")
     coverage = curve.coverage.numpy()[::-1]
     risk = curve.risk.numpy()[::-1]
     risks: Floats = np.interp(COVERAGES, coverage, risk)

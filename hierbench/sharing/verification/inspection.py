@@ -13,13 +13,13 @@ from hierbench.config.recipe import image_dataset
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
-from hierbench.metrics.metric_table import compute_metrics, follows_from_ranks
+from hierbench.metrics.metric_table import compute_in_parts, follows_from_ranks
 from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import FURTHER_FILE, published_values
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.run_check import RunCheck
-from hierbench.runs.run_evidence import Trees, evidence_of_ranks, read_evidence
+from hierbench.runs.run_evidence import Trees, evidence_of_ranks, read_evidence_parts
 from hierbench.sharing.published_tree import shipped_tree, tree_beside
 from hierbench.sharing.verification.cross_checks import check_copies, check_reranked, check_targets, shipped_trees
 from hierbench.sharing.verification.method_checks import check_method
@@ -119,12 +119,12 @@ def _check_further(
     if not compared:
         return
     if check.record.has_predictions or ranks is None:
-        evidence = read_evidence(check.record, records, tree)
+        parts = read_evidence_parts(check.record, records, tree)
     else:
-        evidence = evidence_of_ranks(ranks[0], ranks[1], tree)
-    if evidence is None:
+        parts = iter([evidence_of_ranks(ranks[0], ranks[1], tree)])
+    if parts is None:
         return
-    for name, value in compute_metrics(compared, evidence).items():
+    for name, value in compute_in_parts(compared, parts).items():
         both_undefined = math.isnan(value) and math.isnan(kept[name])
         if not both_undefined and not math.isclose(value, kept[name], rel_tol=CLOSE, abs_tol=CLOSE):
             check.reject(f"{name} is {kept[name]} in {FURTHER_FILE}, and {value} by its predictions")

@@ -23,7 +23,7 @@ from hierbench.leaderboard.scored_rows import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, probability_rows
-from hierbench.metrics.metric_table import follows_from_ranks
+from hierbench.metrics.metric_table import compute_in_parts, follows_from_ranks
 from hierbench.metrics.ranked_classes import ranked
 from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
@@ -150,9 +150,16 @@ def further_metrics(
     if predictions.classes is not None:
         computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
         return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, targets, tree))
-    scores = torch.from_numpy(np.array(predictions.all_scores, dtype=stored_type(predictions.all_scores.dtype)))
-    evidence = Evidence(scores, torch.from_numpy(targets), tree, as_probabilities(scores, kind))
-    return compute_metrics(names, evidence)
+    every = Evidence.rows_of_parts(*predictions.all_scores.shape)
+    return compute_in_parts(names, (_evidence(predictions, tree, kind, rows) for rows in every))
+
+
+def _evidence(predictions: Predictions, tree: Hierarchy, kind: ScoreKind | None, rows: slice) -> Evidence:
+    """Return the evidence of some rows."""
+    part = predictions.all_scores[rows]
+    scores = torch.from_numpy(np.array(part, dtype=stored_type(part.dtype)))
+    release(predictions.all_scores)
+    return Evidence(scores, torch.from_numpy(predictions.true_classes[rows]), tree, as_probabilities(scores, kind))
 
 
 def score_rules(
