@@ -46,15 +46,14 @@ class DepthFirstEmbedding(nn.Module):
     Shapes: B batch, K classes, L levels.
 
     Attributes:
-        order: [K] the class at each place of the order, in which nodes stand by their first class.
+        place: [K] of each class in the order, in which nodes stand by their first class.
         starts: [K, L + 1] the first place below the node at each depth of a place's path, the root first.
         factor: [K, L + 1] float64: E[i, j] of place j, for the depth of the common ancestor; last the diagonal.
     """
 
-    order: Tensor
+    place: Tensor
     starts: Tensor
     factor: Tensor
-    place: Tensor  # [K] of each class
 
     def __init__(self, nodes: Nodes) -> None:
         super().__init__()
@@ -63,47 +62,39 @@ class DepthFirstEmbedding(nn.Module):
         first = np.full(nodes.num_nodes, num_classes)
         np.minimum.at(first, paths, np.arange(num_classes)[:, None])
         order = np.lexsort(first[paths].T[::-1])
-        paths = paths[order]
-        differs = np.ones((num_classes, num_levels + 1), dtype=bool)
-        differs[1:, 0] = False
-        differs[1:, 1:] = paths[1:] != paths[:-1]
-        places = np.arange(num_classes)[:, None]
-        starts = np.maximum.accumulate(np.where(differs, places, 0), axis=0)
-
-        inner = np.concatenate([np.zeros_like(paths[:, :1]), paths[:, :-1]], axis=1)  # the node at each depth
-        similarity = 1.0 - nodes.height.numpy()[inner] / float(nodes.height[0])
-        is_inner = inner < nodes.num_inner
+        paths = np.pad(paths[order], ((0, 0), (1, 0)))  # with the root
+        differs = np.ones_like(paths, dtype=bool)
+        differs[1:] = paths[1:] != paths[:-1]
         parting = differs.argmax(axis=1) - 1  # depth of the common ancestor with the class before
+        starts = np.maximum.accumulate(np.where(differs, np.arange(num_classes)[:, None], 0))
+        inner = paths[:, :-1]
+        similarity = 1.0 - nodes.height.numpy()[inner] / float(nodes.height[0])
         factor = np.zeros((num_classes, num_levels + 1))
         # For each ancestor, by depth: sums of products E[., m] E[., m] over the classes m below its earlier children,
         # and below the child on the path.
         earlier = np.zeros((num_levels, num_levels))
         current = np.zeros((num_levels, num_levels))
-        for place in range(num_classes):
-            depth = parting[place]
-            if place:
-                earlier[depth] += current[depth]
-                earlier[depth + 1 :] = 0.0
-                current[depth:] = 0.0
+        for place, depth in enumerate(parting):
+            earlier[depth] += current[depth]
+            earlier[depth + 1 :] = 0.0
+            current[depth:] = 0.0
             known = np.cumsum(np.diag(earlier))
             above = np.tril(earlier, -1).sum(axis=0)
-            diagonal = np.sqrt(1.0 - known[-1])
-            row = np.where(is_inner[place], similarity[place] - known - above, 0.0) / diagonal
+            factor[place, -1] = np.sqrt(1.0 - known[-1])
+            row = np.where(inner[place] < nodes.num_inner, similarity[place] - known - above, 0.0) / factor[place, -1]
             current += np.outer(row, row)
             factor[place, :-1] = row
-            factor[place, -1] = diagonal
-        for name, table in {"order": order, "starts": starts, "factor": factor}.items():
+        for name, table in {"place": np.argsort(order), "starts": starts, "factor": factor}.items():
             self.register_buffer(name, torch.from_numpy(table), persistent=False)
-        self.register_buffer("place", torch.from_numpy(np.argsort(order)), persistent=False)
 
     def rows(self, classes: Tensor, like: Tensor) -> Tensor:
         """Return the rows of E [B, K] of classes [B], in the type of `like`."""
         places = self.place[classes]
-        depth = torch.zeros(len(places), len(self.order), dtype=torch.uint8, device=places.device)
+        depth = torch.zeros(len(places), len(self.place), dtype=torch.uint8, device=places.device)
         starts = self.starts[places]
         depth.scatter_add_(1, starts, torch.ones_like(starts, dtype=torch.uint8))
         depth = depth.cumsum(1, dtype=torch.int32).sub_(1)  # of the common ancestor with each place before
-        every = torch.arange(len(self.order), device=places.device)
+        every = torch.arange(len(self.place), device=places.device)
         return torch.where(every <= places[:, None], self.factor.to(like)[every, depth], 0.0)
 
     def cosines(self, embedding: Tensor) -> Tensor:

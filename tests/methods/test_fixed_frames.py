@@ -136,7 +136,7 @@ def test_cosines_of_classes_are_those_of_the_heights(data, reference):
         torch.testing.assert_close(classes, classes.tril())
     nodes = Nodes(as_read)  # the form of large trees
     embedding = DepthFirstEmbedding(nodes)
-    order = embedding.order
+    order = embedding.place.argsort()
     rows = embedding.rows(torch.arange(len(order)), classes)
     factor = torch.linalg.cholesky(torch.tensor(gram)[order][:, order])
     torch.testing.assert_close(rows[order], factor)
