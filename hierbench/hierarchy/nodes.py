@@ -281,8 +281,9 @@ class _SubtreeLogSums(torch.autograd.Function):
         node_shares = torch.ones_like(sums)
         shares = torch.ones_like(sums)  # of a node in its own sum, and in its parent's
         steps = (nodes._edges(sums), node_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
+        are_empty = fill is not None and nodes.depth_sizes[-1] == nodes.num_nodes - nodes.num_inner  # no shallow leaf
         for (parents, children, parent), node_share, share in reversed(list(zip(*steps, strict=False))):
-            _log_sums(children, parent, parents, node_share, share)
+            _log_sums(children, parent, parents, None if are_empty else node_share, share)
         ctx.nodes = nodes
         ctx.leaves = fill is not None
         ctx.save_for_backward(node_shares, shares)
@@ -305,7 +306,7 @@ class _ChildLogSums(torch.autograd.Function):
         rows = logs.reshape(-1, nodes.num_nodes).t()[1:].clone(memory_format=torch.contiguous_format)
         ctx.parent = nodes.parent[1:]
         sums = rows.new_full((nodes.num_inner, rows.shape[1]), -torch.inf)
-        _log_sums(rows, ctx.parent, sums, torch.empty_like(sums), rows)
+        _log_sums(rows, ctx.parent, sums, None, rows)
         ctx.save_for_backward(rows)
         return sums.t().reshape(*logs.shape[:-1], nodes.num_inner).contiguous()
 
@@ -320,15 +321,22 @@ class _ChildLogSums(torch.autograd.Function):
         return rows.t().reshape(*grad.shape[:-1], width), None
 
 
-def _log_sums(logs: Tensor, index: Tensor, sums: Tensor, node_shares: Tensor, shares: Tensor) -> None:
-    """Add exp(logs) [R, B] by index [R] to exp(sums) [S, B], in logs; write the shares of old sums and of logs."""
+def _log_sums(logs: Tensor, index: Tensor, sums: Tensor, node_shares: Tensor | None, shares: Tensor) -> None:
+    """Add exp(logs) [R, B] by index [R] to exp(sums) [S, B], in logs; write the shares of old sums and of logs.
+
+    Without `node_shares` the old sums are 0: log -inf.
+    """
     # Shares come from differences to the largest, so that they keep their digits. `shares` may be `logs`.
     largest = sums.scatter_reduce(0, index[:, None].expand_as(logs), logs, "amax")
     largest.clamp_min_(torch.finfo(logs.dtype).min)  # -inf minus -inf would be NaN
     torch.sub(logs, largest.index_select(0, index), out=shares).exp_()
-    torch.sub(sums, largest, out=node_shares).exp_()
-    total = node_shares.index_add(0, index, shares)
+    if node_shares is None:
+        total = torch.zeros_like(sums).index_add_(0, index, shares)
+    else:
+        torch.sub(sums, largest, out=node_shares).exp_()
+        total = node_shares.index_add(0, index, shares)
     torch.add(largest, total.log(), out=sums)
     total.clamp_min_(1.0)  # it is at least 1, or 0 if all were -inf
     shares.div_(total.index_select(0, index))
-    node_shares.div_(total)
+    if node_shares is not None:
+        node_shares.div_(total)
