@@ -200,12 +200,12 @@ def _explained_memory(job: Job, setting: Setting) -> Iterator[None]:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            asked = ASKED_BYTES.search(str(error))
+            request = ASKED_BYTES.search(str(error))
             traceback.clear_frames(error.__traceback__)  # they keep the tensors alive
             dataset = open_data(job, setting)
             advice = what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices)
-            if asked and "--set" not in advice:
-                advice += f"; one of its tensors takes {int(asked[1]) / 1e9:.1f} GB"
+            if request and "--set" not in advice:
+                advice += f"; one of its tensors takes {int(request[1]) / 1e9:.1f} GB"
             raise OutOfMemoryError(advice) from None
 
 

@@ -74,7 +74,7 @@ def read_evidence(
     record: Record, records: Records, hierarchy: Hierarchy, examples: IntArray | None = None
 ) -> Evidence | None:
     """Return the inputs of a finished run's metrics, of all examples at once; otherwise as `read_evidence_parts`."""
-    parts = read_evidence_parts(record, records, hierarchy, examples, whole=True)
+    parts = read_evidence_parts(record, records, hierarchy, examples, undivided=True)
     return None if parts is None else next(parts)
 
 
@@ -84,7 +84,7 @@ def read_evidence_parts(
     hierarchy: Hierarchy,
     examples: IntArray | None = None,
     *,
-    whole: bool = False,
+    undivided: bool = False,
 ) -> Iterator[Evidence] | None:
     """Return the inputs of a finished run's metrics, in parts of the examples that fit into memory.
 
@@ -96,7 +96,7 @@ def read_evidence_parts(
         records: where its base is.
         hierarchy: its tree.
         examples: [N] the targets that the predictions must be of, if known.
-        whole: a single part, whatever its size.
+        undivided: whatever their size.
 
     Returns:
         None for scored predictions that rank a few classes alone.
@@ -115,7 +115,7 @@ def read_evidence_parts(
     if base is not None and kind != "probabilities":
         sources = _predictions(base, hierarchy, targets.numpy())[0]
         kind = _kind(sources)
-    every = [slice(None)] if whole else Evidence.rows_of_parts(*scores.shape)
+    every = [slice(None)] if undivided else Evidence.rows_of_parts(*scores.shape)
     return (
         Evidence(
             scores[rows],

@@ -93,10 +93,10 @@ def computed(monkeypatch):
 @pytest.mark.parametrize("method", ["ce", "crm"])
 def test_parts_of_the_examples_give_the_metrics_of_all(work, monkeypatch, tmp_path, method):
     names = known_metrics(work.tree())
-    whole = work.measure(names, method)[method]
+    expected = work.measure(names, method)[method]
     monkeypatch.setenv("HIERBENCH_CACHE_DIR", str(tmp_path / "another"))
     monkeypatch.setattr("hierbench.metrics.metric_inputs.SCORES_AT_A_TIME", 100)
-    assert work.measure(names, method)[method] == pytest.approx(whole, rel=1e-12, nan_ok=True)
+    assert work.measure(names, method)[method] == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
 def test_a_second_table_computes_nothing(work, computed):
