@@ -84,8 +84,9 @@ def limited_memory() -> Iterator[None]:
         yield
         return
     kilobytes = {line.split(":")[0]: int(line.split()[-2]) for line in lines if line.endswith(" kB")}
+    most = 1024 * sum(kilobytes.get(name, 0) for name in ("VmData", "MemAvailable", "SwapFree"))
     limits = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (1024 * (kilobytes["VmData"] + kilobytes["MemAvailable"]), limits[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (most, limits[1]))
     try:
         yield
     finally:
