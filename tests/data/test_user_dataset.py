@@ -415,6 +415,7 @@ def test_the_images_of_a_built_in_recipe():
         "tiny-imagenet-frozen": "tiny-imagenet",
         "cifar100-lite2": "cifar100",
         "grocery-finetuned": "grocery",
+        "cub-lite2": "cub100",
         "grocery-lite2": "grocery",
         "tiny-imagenet-lite2": "tiny-imagenet",
         "cub-frozen": "cub100",
