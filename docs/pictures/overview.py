@@ -78,34 +78,29 @@ def variant_table(boards: Sequence[Board]) -> str:
         "|" + "---|" * (2 + len(columns)),
     ]
     searched = {board.dataset: named_rows(board) for board in boards}
-    for board in variant_boards():
+    for board in boards_in("variants"):
         rows = searched[board.dataset]
         named = [rows[name] for name in ("haframe:type-II", "etf:type-II") if name in rows]
-        for row in [named[0], *(row for row in board.rows if row.method == "haframe"), *named[1:]]:
+        for row in [named[0], *board.rows, *named[1:]]:
             gaps = differences(row, rows["ce:type-II"], [column.name for column in columns])
             cells = [f"{gap.mean:+.2f} +/- {gap.ci95:.2f}" for gap in gaps.values()]
             lines.append(f"| {board.dataset} | {row.title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def variant_boards() -> list[Board]:
-    """Return the tables of rows that were set by hand."""
-    return sorted(open_boards([ROOT / "leaderboard/published/variants"], paper=False), key=lambda each: each.dataset)
+def boards_in(folder: str) -> list[Board]:
+    """Return the tables of a folder of rows that were set by hand, which are published by themselves."""
+    return sorted(open_boards([ROOT / "leaderboard/published" / folder], paper=False), key=lambda each: each.dataset)
 
 
 def selection_table(boards: Sequence[Board]) -> str:
-    """Return a markdown table of the claims with rows selected by HierDist@1, and by severity.
-
-    Rows of other methods than HAFrame that were set by hand are those that the second rule selects.
-    """
+    """Return a markdown table of the claims with rows selected by HierDist@1, and by severity."""
     claims = read_claims()
     lines = ["| Table | Claim | Selected by HierDist@1 | Selected by severity |", "|---|---|---|---|"]
     searched = {board.dataset: board for board in boards}
-    for variants in variant_boards():
-        others = {(row.method, row.type): row for row in variants.rows if row.method != "haframe"}
-        if not others:
-            continue
-        board = searched[variants.dataset]
+    for selected in boards_in("selection"):
+        others = {(row.method, row.type): row for row in selected.rows}
+        board = searched[selected.dataset]
         rows = tuple(others.get((row.method, row.type), row) for row in board.rows)
         pairs = [claim_tests(claims, each, PAPER_BY_NAME) for each in (board, replace(board, rows=rows))]
         for claim, *tests in zip(claims, *pairs, strict=True):

@@ -28,7 +28,7 @@ def complete(cli, tmp_path):
         "leaderboard --metrics +ece,+mc": ["+ece,+mce"],
         "plot tr": ["tradeoff"],
         "run --dataset tiny": ["tiny-imagenet", *(f"tiny-imagenet-{end}" for end in ("frozen", "lite2", "small"))],
-        "data prepare cub": ["cub", "cub-finetuned", "cub-frozen", "cub100"],
+        "data prepare cub": ["cub", "cub-finetuned", "cub-frozen", "cub-lite2", "cub100"],
         "run --dataset ./bir": [],  # the shell completes the file
     }.items(),
 )
