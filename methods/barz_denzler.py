@@ -78,10 +78,10 @@ class DepthFirstEmbedding(nn.Module):
             earlier[depth] += current[depth]
             earlier[depth + 1 :] = 0.0
             current[depth:] = 0.0
-            known = np.cumsum(np.diag(earlier))
+            explained = np.cumsum(np.diag(earlier))
             above = np.tril(earlier, -1).sum(axis=0)
-            factor[place, -1] = np.sqrt(1.0 - known[-1])
-            row = np.where(inner[place] < nodes.num_inner, similarity[place] - known - above, 0.0) / factor[place, -1]
+            factor[place, -1] = np.sqrt(1.0 - explained[-1])
+            row = np.where(inner[place] < nodes.num_inner, similarity[place] - explained - above, 0.0) / factor[place, -1]
             current += np.outer(row, row)
             factor[place, :-1] = row
         for name, table in {"place": np.argsort(order), "starts": starts, "factor": factor}.items():

@@ -39,7 +39,7 @@ from hierbench.utils.lock import Lock, LostError
 from hierbench.utils.processes import limited_memory
 from hierbench.utils.text import one_line
 
-ASKED_BYTES = re.compile(r"allocate (\d+) bytes")  # in the message of PyTorch's allocator on a CPU
+ALLOCATED_BYTES = re.compile(r"allocate (\d+) bytes")  # in the message of PyTorch's allocator on a CPU
 
 
 class Outcome(NamedTuple):
@@ -200,7 +200,7 @@ def _explained_memory(job: Job, setting: Setting) -> Iterator[None]:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            request = ASKED_BYTES.search(str(error))
+            request = ALLOCATED_BYTES.search(str(error))
             traceback.clear_frames(error.__traceback__)  # they keep the tensors alive
             dataset = open_data(job, setting)
             advice = what_would_fit(job, dataset, setting.device, setting.gpus, setting.devices)

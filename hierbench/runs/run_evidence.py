@@ -96,7 +96,7 @@ def read_evidence_parts(
         records: where its base is.
         hierarchy: its tree.
         examples: [N] the targets that the predictions must be of, if known.
-        undivided: whatever their size.
+        undivided: all examples in one part, whatever their number.
 
     Returns:
         None for scored predictions that rank a few classes alone.
