@@ -81,7 +81,8 @@ class DepthFirstEmbedding(nn.Module):
             explained = np.cumsum(np.diag(earlier))
             above = np.tril(earlier, -1).sum(axis=0)
             factor[place, -1] = np.sqrt(1.0 - explained[-1])
-            row = np.where(inner[place] < nodes.num_inner, similarity[place] - explained - above, 0.0) / factor[place, -1]
+            rest = (similarity[place] - explained - above) / factor[place, -1]
+            row = np.where(inner[place] < nodes.num_inner, rest, 0.0)
             current += np.outer(row, row)
             factor[place, :-1] = row
         for name, table in {"place": np.argsort(order), "starts": starts, "factor": factor}.items():
