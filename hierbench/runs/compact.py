@@ -33,6 +33,7 @@ from hierbench.utils.files import refuse_links, write_atomically
 COMPACT_FILE = "predictions-compact.npz"
 TARGETS = "targets.npy"  # in a folder of published records: the targets [N] of all of them
 COMPACT_ARRAYS = ("ranked", "shape", "top_scores", "targets_sha256", "source_sha256")
+LARGEST_ARRAY = 1 << 30  # bytes once unpacked; 20 of 30,000 classes of 10 million examples take 400 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +139,7 @@ def write_compact(folder: Path, scores: NDArray[Any], targets: IntArray, source:
 
 def write_packed(folder: Path, arrays: Mapping[str, Any]) -> Path:
     """Write the arrays of `pack` or `pack_ranked` into a folder, and return the file's path."""
-    write_atomically(folder / COMPACT_FILE, lambda file: np.savez(file, **arrays))
+    write_atomically(folder / COMPACT_FILE, lambda file: np.savez_compressed(file, **arrays))
     return folder / COMPACT_FILE
 
 
@@ -149,7 +150,8 @@ def read_compact(folder: Path) -> Compact:
 
 def read_packed(folder: Path) -> dict[str, NDArray[Any]]:
     """Read the arrays of the compact file in a folder; errors as for `read_compact`, which also checks them."""
-    return dict(zip(COMPACT_ARRAYS, load_arrays(folder / COMPACT_FILE, *COMPACT_ARRAYS), strict=True))
+    arrays = load_arrays(folder / COMPACT_FILE, *COMPACT_ARRAYS, largest=LARGEST_ARRAY)
+    return dict(zip(COMPACT_ARRAYS, arrays, strict=True))
 
 
 def write_targets(folder: Path, targets: IntArray) -> Path:

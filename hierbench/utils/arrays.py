@@ -82,14 +82,14 @@ def with_columns(array: NDArray[Any], order: NDArray[Any]) -> NDArray[Any]:
     return ordered
 
 
-def load_arrays(path: Path, *names: str) -> list[Any]:
+def load_arrays(path: Path, *names: str, largest: int = 0) -> list[Any]:
     """Read arrays of numbers of an .npz by name; one that may be absent, written "NAME?", is None if it is.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is damaged, lacks an array, or is compressed, which `numpy.savez` does not do and bombs do.
+        ValueError: it is damaged, lacks an array, or one of more than `largest` bytes is compressed, as in bombs.
     """
-    arrays = read_arrays(path, follow=False, largest=0, in_place=True)
+    arrays = read_arrays(path, follow=False, largest=largest, in_place=True)
     for name in names:
         array = arrays.get(name.removesuffix("?"))
         if array is None and not name.endswith("?"):
