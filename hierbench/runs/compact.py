@@ -1,8 +1,8 @@
 """Predictions in a compact form, small enough to publish, from which the paper's metrics follow exactly.
 
-A file `predictions-compact.npz` holds the k best-ranked classes of each example, bit-packed, the score of the first,
-and two digests: of the targets, which are kept once per table and not per run, and of the predictions.npz that it was
-made from. 10,000 examples of up to 1,024 classes take less than 300 kB.
+A file `predictions-compact.npz` holds the k best-ranked classes of each example, bit-packed, and two digests: of the
+targets, which are kept once per table and not per run, and of the predictions.npz that it was made from. 10,000
+examples of up to 1,024 classes take less than 260 kB.
 
 Shapes: N examples, K classes, k ranked classes.
 """
@@ -32,7 +32,7 @@ from hierbench.utils.files import refuse_links, write_atomically
 
 COMPACT_FILE = "predictions-compact.npz"
 TARGETS = "targets.npy"  # in a folder of published records: the targets [N] of all of them
-COMPACT_ARRAYS = ("ranked", "shape", "top_scores", "targets_sha256", "source_sha256")
+COMPACT_ARRAYS = ("ranked", "shape", "targets_sha256", "source_sha256")
 LARGEST_ARRAY = 1 << 30  # bytes once unpacked; 20 of 30,000 classes of 10 million examples take 400 MB
 
 
@@ -42,14 +42,12 @@ class Compact:
 
     Attributes:
         ranked: [N, k] int64 class indices, best first.
-        top_scores: [N] float32, the score of the first class; [0] where ranked classes came without scores.
         num_classes: K.
         targets: SHA-256 of the targets, see `digest_of_targets`.
         source: SHA-256 of the predictions.npz that this was made from.
     """
 
     ranked: IntArray
-    top_scores: NDArray[np.float32]
     num_classes: int
     targets: str
     source: str
@@ -68,18 +66,14 @@ def pack(scores: NDArray[Any], targets: IntArray, source: str) -> dict[str, NDAr
     """
     if scores.ndim != 2 or targets.shape != scores.shape[:1] or not len(scores):
         raise ValueError(f"scores and targets must be [N, K] and [N], got {scores.shape} and {targets.shape}")
-    ranked = ranked_classes(scores)
-    return pack_ranked(ranked, scores[np.arange(len(ranked)), ranked[:, 0]], scores.shape[1], targets, source)
+    return pack_ranked(ranked_classes(scores), scores.shape[1], targets, source)
 
 
-def pack_ranked(
-    ranked: IntArray, top_scores: NDArray[Any] | None, num_classes: int, targets: IntArray, source: str
-) -> dict[str, NDArray[Any]]:
+def pack_ranked(ranked: IntArray, num_classes: int, targets: IntArray, source: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of a compact file, of predictions that are ranked classes; more than 20 are not kept.
 
     Args:
         ranked: [N, k] class indices, best first.
-        top_scores: [N] the score of the first class, or None.
         num_classes: K.
         targets: [N] class indices.
         source: as for `pack`.
@@ -89,9 +83,8 @@ def pack_ranked(
     """
     ranked = ranked[:, : max(usable_ks(DEFAULT_KS, num_classes))]
     num, k = ranked.shape
-    first = np.empty(0) if top_scores is None else top_scores
-    if targets.shape != (num,) or len(first) not in (0, num) or not ranked.size:
-        raise ValueError(f"{ranked.shape} ranked classes, {first.shape} scores and {targets.shape} targets do not fit")
+    if targets.shape != (num,) or not ranked.size:
+        raise ValueError(f"{ranked.shape} ranked classes and {targets.shape} targets do not fit")
     if ranked.min() < 0 or ranked.max() >= num_classes:
         raise ValueError("a ranked class is unknown")
     bits = np.empty((num, k, _width(num_classes)), dtype=np.uint8)
@@ -100,7 +93,6 @@ def pack_ranked(
     return {
         "ranked": np.packbits(bits),
         "shape": np.array([num, k, num_classes], dtype=np.int64),
-        "top_scores": first.astype(np.float32),
         "targets_sha256": _member_bytes(digest_of_targets(targets)),
         "source_sha256": _member_bytes(source),
     }
@@ -110,7 +102,6 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
     """Return the content of the arrays of `pack`; a ValueError unless whole, with distinct classes in every row."""
     packed = arrays["ranked"]
     shape = arrays["shape"]
-    top_scores = arrays["top_scores"]
     if shape.shape != (3,) or shape.dtype.kind not in "iu":
         raise ValueError("its shape is not three integers")
     num, k, num_classes = map(int, shape)
@@ -119,8 +110,6 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
     width = _width(num_classes)
     if packed.dtype != np.uint8 or packed.shape != (-(-num * k * width // 8),):
         raise ValueError("its ranked classes do not fit its shape")
-    if top_scores.shape not in ((num,), (0,)) or top_scores.dtype != np.float32 or np.isnan(top_scores).any():
-        raise ValueError("its scores do not fit its shape")
     bits = np.unpackbits(packed, count=num * k * width).reshape(num, k, width)
     ranked = np.zeros((num, k), dtype=np.int64)
     for place in range(width):
@@ -129,7 +118,7 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
     if in_order[:, -1].max() >= num_classes or (k > 1 and (in_order[:, 1:] == in_order[:, :-1]).any()):
         raise ValueError("a ranked class is unknown or ranked twice")
     digests = [_digest_in(arrays[name]) for name in ("targets_sha256", "source_sha256")]
-    return Compact(ranked, top_scores, num_classes, *digests)
+    return Compact(ranked, num_classes, *digests)
 
 
 def write_compact(folder: Path, scores: NDArray[Any], targets: IntArray, source: str) -> Path:

@@ -135,12 +135,11 @@ class Bundle:
         if record.scored is None or record.scored.top is None:
             scores, targets = record.predictions()
             return compact.pack(scores, targets, source), targets
-        ranked, scores, targets = record.arrays("classes", "scores_of_classes?", "targets")
+        ranked, targets = record.arrays("classes", "targets")
         tree = self._trees.find(record.scored.dataset)
         if tree is None:  # the number of classes is not in the file
             return None, targets
-        first = None if scores is None else scores[:, 0]
-        return compact.pack_ranked(ranked, first, tree.num_classes, targets, source), targets
+        return compact.pack_ranked(ranked, tree.num_classes, targets, source), targets
 
 
 def _record_files(record: Record) -> list[tuple[str, bytes]]:
