@@ -9,9 +9,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 
 import numpy as np
 
+from hierbench.config.recipe import image_dataset
 from hierbench.figures.plots.overview_plot import draw
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.board import Board
@@ -29,7 +31,7 @@ from hierbench.sharing.published_tree import shipped_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = "Network|Claim|tau-b"  # of the page on photographs
-SYMBOLS = {"yes": "✓", "no": "✗", "open": "·", "tie": "=", "-": " "}
+SYMBOLS = {"yes": "✓", "no": "✗", "open": "·", "tie": "=", "-": "-"}
 PICTURE = "docs/pictures/overview.svg"
 NO_VERDICT = ("Effect", "Mean rank", "Wins")  # columns
 SEVERITY = PAPER_BY_NAME["mistake_severity"]
@@ -42,15 +44,27 @@ def part_of(text: str, rows: str) -> str:
 
 
 def matrix_of(table: Table) -> str:
-    """Return a markdown table of the claims as symbols: over the sets of images, then over all tables, then each."""
-    places = [place for place, head in enumerate(table.columns) if place > 1 and head not in NO_VERDICT]
-    heads = ["Claim", *(table.columns[place].replace("-", " ") for place in places)]
-    lines = [
-        [line.cells[1].text, *(SYMBOLS[line.cells[place].text.partition(",")[0]] for place in places)]
-        for line in table.rows
-        if line.cells[0].text == "Claim"
+    """Return a markdown table of the claims as symbols: over datasets, over tables, then a symbol per table.
+
+    The tables of the same images share a column; the line below names them in their order.
+    """
+    images: dict[str, list[int]] = {}
+    for place, head in enumerate(table.columns):
+        if place > 3 and head not in NO_VERDICT:
+            images.setdefault(image_dataset(head), []).append(place)
+    columns = [[2], [3], *images.values()]
+    heads = ["Claim", "Over datasets", "Over tables", *images]
+    lines = [heads, [":--", *[":-:"] * len(columns)]]
+    for row in table.rows:
+        if row.cells[0].text == "Claim":
+            verdicts = [[row.cells[place].text.partition(",")[0] for place in places] for places in columns]
+            lines.append([row.cells[1].text, *(" ".join(map(SYMBOLS.get, words)) for words in verdicts)])
+    names = [
+        f"{name} {', '.join(table.columns[place].rpartition('-')[2] for place in places)}"
+        for name, places in images.items()
     ]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, [":--", *[":-:"] * len(places)], *lines])
+    rows = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([*rows, "", *wrap(f"A sign per table: {'; '.join(names)}.", 125)])
 
 
 def image_table(boards: Sequence[Board]) -> str:
