@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 from scipy import stats
 
-from hierbench.config.recipe import image_dataset, recipe_names
+from hierbench.config.recipe import image_dataset
 from hierbench.config.sections import PAPER_METHODS
 from hierbench.config.validation import Closed
 from hierbench.leaderboard.board import Board
@@ -211,19 +211,15 @@ def claims_over_tables(
         for board, table_tests in zip(boards, tests, strict=True):
             gap = table_tests[place].gap
             if gap is not None and board.protocol != PUBLISHED:
-                unit = _images_of(board) if by_images else board.dataset
+                unit = image_dataset(board.dataset) if by_images else board.dataset
                 gains.setdefault(unit, []).append(gain_of(gap, columns[claim.metric]))
         values = np.array([np.mean(unit_gains) for unit_gains in gains.values()])
         summaries.append(_over(values, claim.margin) if len(values) else None)
     corrected = iter(holm([summary.wilcoxon for summary in summaries if summary is not None]))
     return [
-        None if summary is None else _with_verdict(summary, claim.margin, next(corrected))
+        summary and replace(summary, p_holm=(p := next(corrected)), verdict=_verdict(summary.gain + claim.margin, p))
         for claim, summary in zip(claims, summaries, strict=True)
     ]
-
-
-def _images_of(board: Board) -> str:
-    return image_dataset(board.dataset) if board.dataset in recipe_names() else board.dataset
 
 
 def _over(gains: np.ndarray[tuple[int, ...], np.dtype[np.float64]], margin: float) -> ClaimOverTables:
@@ -237,10 +233,6 @@ def _over(gains: np.ndarray[tuple[int, ...], np.dtype[np.float64]], margin: floa
     return ClaimOverTables(
         "open", float(gains.mean()), half_width, num, int((above > 0).sum()), sign, wilcoxon, wilcoxon
     )
-
-
-def _with_verdict(summary: ClaimOverTables, margin: float, p: float) -> ClaimOverTables:
-    return replace(summary, verdict=_verdict(summary.gain + margin, p), p_holm=p)
 
 
 def random_effects(gaps: Sequence[Difference], column: Column) -> tuple[float, float]:
