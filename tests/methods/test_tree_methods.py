@@ -280,6 +280,7 @@ CORRELATIONS = [  # the array of each, and how near single-precision constants o
     (HypStructure, {}, "nodes_poincare_mean", 1e-6),
     (HypStructure, {"means": "features"}, "nodes_poincare", 1e-6),
 ]
+FLOWS = [(CPCC, {"distance": "fft"}, "leaves_fft", 0), (CPCC, {"distance": "fft", "nodes": "all"}, "nodes_fft", 0)]
 
 
 @pytest.mark.parametrize(("cls", "params", "name", "near"), CORRELATIONS)
@@ -295,7 +296,7 @@ def test_correlations_equal_the_oracle(oracle, cifar100, cls, params, name, near
         assert terms["centre"].item() == pytest.approx(0.01 * float(file["loss_center"]), rel=1e-12)
 
 
-@pytest.mark.parametrize(("cls", "params", "name", "near"), CORRELATIONS)
+@pytest.mark.parametrize(("cls", "params", "name", "near"), [*CORRELATIONS, *FLOWS])
 @given(data=st.data())
 @settings(max_examples=12)
 def test_correlations_are_those_of_loops_on_ragged_trees(data, reference, cls, params, name, near):
@@ -307,7 +308,7 @@ def test_correlations_are_those_of_loops_on_ragged_trees(data, reference, cls, p
     features = torch.randn(len(targets), 3, generator=generator, dtype=torch.float64)
     got = method.loss(method(features), torch.tensor(targets))["correlation"].item()
     above = [reference.node_path(method.nodes, method.nodes.num_inner + y) for y in targets]
-    counted = {path[0] for path in above} if name == "leaves_l2" else {node for path in above for node in path}
+    counted = {path[0] for path in above} if name.startswith("leaves") else {node for path in above for node in path}
     places = {node: [x for x, path in zip(features.numpy(), above, strict=True) if node in path] for node in counted}
     lengths, distances = [], []
     for first, second in combinations(sorted(counted), 2):
@@ -321,7 +322,17 @@ def test_correlations_are_those_of_loops_on_ragged_trees(data, reference, cls, p
 
 
 def distance_of(name, first, second):
-    """The distance of the middles of two lists of features."""
+    """The distance of the middles of two lists of features, or the cost of moving one to the other in their order."""
+    if name.endswith("fft"):
+        supply = [len(second)] * len(first)  # in units of 1 / (n m)
+        demand = [len(first)] * len(second)
+        cost = 0.0
+        for i, j in np.ndindex(len(first), len(second)):
+            moved = min(supply[i], demand[j])
+            supply[i] -= moved
+            demand[j] -= moved
+            cost += moved * np.linalg.norm(first[i] - second[j])
+        return cost / (len(first) * len(second))
     if name.endswith("l2"):
         return np.linalg.norm(np.mean(first, axis=0) - np.mean(second, axis=0))
 
