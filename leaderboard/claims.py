@@ -216,10 +216,12 @@ def claims_over_tables(
         values = np.array([np.mean(unit_gains) for unit_gains in gains.values()])
         summaries.append(_over(values, claim.margin) if len(values) else None)
     corrected = iter(holm([summary.wilcoxon for summary in summaries if summary is not None]))
-    return [
-        summary and replace(summary, p_holm=(p := next(corrected)), verdict=_verdict(summary.gain + claim.margin, p))
-        for claim, summary in zip(claims, summaries, strict=True)
-    ]
+    for place, summary in enumerate(summaries):
+        if summary is not None:
+            p = next(corrected)
+            verdict = _verdict(summary.gain + claims[place].margin, p)
+            summaries[place] = replace(summary, p_holm=p, verdict=verdict)
+    return summaries
 
 
 def _over(gains: np.ndarray[tuple[int, ...], np.dtype[np.float64]], margin: float) -> ClaimOverTables:
