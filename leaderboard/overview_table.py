@@ -37,8 +37,8 @@ NOTES = (
     "from the reference that the claim names, of one of the best from the runner-up; tie: equal as printed. No loss is "
     "a loss below half a point, by a one-sided test.",
     "Over datasets: tables of the same images averaged, then the mean gain with its 95% t-interval, the number of "
-    "gains, and p of Wilcoxon's signed-rank test and of the sign test; the verdict is Wilcoxon's, corrected over the "
-    "claims. Over tables: the same with every table for itself, although those of the same images or network are not "
+    "gains, p of Wilcoxon's signed-rank test and of the sign test, and the former corrected over the claims, which "
+    "decides. Over tables: the same with every table for itself, although those of the same images or network are not "
     "independent. Effect: of random effects over tables.",
     "Mean rank and wins are of the rows that all tables have, by their means; tau-b is Kendall's, of the rows that two "
     "tables have.",
@@ -144,7 +144,8 @@ def _over_text(over: ClaimOverTables | None, column: Column) -> str:
         return "-"
     spread = "" if over.units < 2 else f" +/- {over.ci95:.{column.digits}f}"
     gain = f"{over.gain:+.{column.digits}f}{spread}"
-    return f"{over.verdict}, gain {gain}, {over.wins} of {over.units}, p {over.wilcoxon:.2g} (sign {over.sign:.2g})"
+    tests = f"p {over.wilcoxon:.2g} (sign {over.sign:.2g}), corrected {over.p_holm:.2g}"
+    return f"{over.verdict}, gain {gain}, {over.wins} of {over.units}, {tests}"
 
 
 def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]) -> Table:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def part_of(text: str, rows: str) -> str:
 def matrix_of(table: Table) -> str:
     """Return a markdown table of the claims as symbols: over datasets, over tables, then a symbol per table.
 
-    The tables of the same images share a column; the line below names them in their order.
+    The tables of the same images share a column. Below stand their names, and how many claims hold over all.
     """
     images: dict[str, list[int]] = {}
     for place, head in enumerate(table.columns):
@@ -64,7 +64,14 @@ def matrix_of(table: Table) -> str:
         for name, places in images.items()
     ]
     rows = [f"| {' | '.join(cells)} |" for cells in lines]
-    return "\n".join([*rows, "", *wrap(f"A sign per table: {'; '.join(names)}.", 125)])
+    num_yes = [sum(row[place] == SYMBOLS["yes"] for row in lines[2:]) for place in (1, 2)]
+    remarks = (
+        f"Over the {sum(map(len, images.values()))} tables, which share images and networks, {num_yes[1]} of "
+        f"{len(lines) - 2} claims hold. Over the {len(images)} sets of images {num_yes[0]}: the least p of so few is "
+        f"{2 / 2 ** len(images):.2g}, before any correction. "
+        f"A sign per table: {'; '.join(names)}."
+    )
+    return "\n".join([*rows, "", fill(remarks, 130)])
 
 
 def image_table(boards: Sequence[Board]) -> str:
