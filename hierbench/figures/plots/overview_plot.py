@@ -1,6 +1,7 @@
 """All tables in one picture: each row's difference from cross-entropy of its type, a marker per table."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -10,7 +11,7 @@ from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.overview_table import TableSummary
 
 MOST_NAMED = 40  # characters of a table's name in the legend
-COLOURS = (style.BLACK, style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
+PALETTE = (style.BLACK, style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 MARKERS = "o^sDvPX<>h"
 LANE = 0.055  # inches; a row has a lane for each of its tables
 LEAST_LANES = 3  # of a row, for its name
@@ -30,29 +31,26 @@ def draw(tables: Sequence[TableSummary], column: Column) -> Figure:
     figure = style.new_figure(style.TWO_COLUMNS, 1.3 + LANE * height)
     axes = figure.subplots()
     axes.axvline(0.0, color=style.GREY, linewidth=0.8)
-    next_lane = {name: top - 1 for name, top in tops.items()}
-    of_images: dict[str, list[str]] = {}
+    lane_of = {name: top - 1 for name, top in tops.items()}
+    tables_by_images: dict[str, list[str]] = {}
     for seen, gaps in zip(tables, tests, strict=True):
         dataset = seen.board.dataset
-        of_images.setdefault(image_dataset(dataset), []).append(dataset)
-        colour = COLOURS[list(of_images).index(image_dataset(dataset)) % len(COLOURS)]
-        marker = MARKERS[(len(of_images[image_dataset(dataset)]) - 1) % len(MARKERS)]
+        tables_by_images.setdefault(image_dataset(dataset), []).append(dataset)
+        colour = PALETTE[list(tables_by_images).index(image_dataset(dataset)) % len(PALETTE)]
+        marker = MARKERS[(len(tables_by_images[image_dataset(dataset)]) - 1) % len(MARKERS)]
         label = style.plain(f"{dataset}, {seen.trained}", MOST_NAMED)
-        axes.plot(
-            [], [], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", linewidth=0.7, label=label
-        )
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 3.5}
+        axes.plot([], [], markerfacecolor="white", linewidth=0.7, label=label, **look)
         for name, gap in gaps.items():
             axes.errorbar(
                 gap.mean,
-                next_lane[name],
+                lane_of[name],
                 xerr=gap.ci95,
-                color=colour,
-                marker=marker,
-                markersize=3.5,
                 markerfacecolor=colour if gap.significant else "white",
                 elinewidth=0.7,
+                **look,
             )
-            next_lane[name] -= 1
+            lane_of[name] -= 1
     for name in names[:-1]:
         axes.axhline(tops[name], color=style.LIGHT, linewidth=0.4, zorder=0)
     rows = {name: seen.rows[name] for seen in tables for name in seen.rows}
