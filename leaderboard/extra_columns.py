@@ -123,7 +123,7 @@ def measure(
     if not missing:
         return values_by_run
     from hierbench.metrics.metric_table import compute_in_parts, find_metric  # PyTorch: kept values do without
-    from hierbench.runs.run_evidence import Trees, read_evidence_parts
+    from hierbench.runs.run_evidence import Trees, read_evidence
     from hierbench.utils.console import Meter
 
     trees = Trees(data_dir)
@@ -135,7 +135,7 @@ def measure(
             for name in needed:
                 find_metric(name, tree)
             try:
-                parts = read_evidence_parts(run, records, tree)
+                parts = read_evidence(run, records, tree)
             except UserError as error:
                 if damaged is None:
                     raise

@@ -72,19 +72,6 @@ class Trees:
 
 def read_evidence(
     record: Record, records: Records, hierarchy: Hierarchy, examples: IntArray | None = None
-) -> Evidence | None:
-    """Return the inputs of a finished run's metrics, of all examples at once; otherwise as `read_evidence_parts`."""
-    parts = read_evidence_parts(record, records, hierarchy, examples, undivided=True)
-    return None if parts is None else next(parts)
-
-
-def read_evidence_parts(
-    record: Record,
-    records: Records,
-    hierarchy: Hierarchy,
-    examples: IntArray | None = None,
-    *,
-    undivided: bool = False,
 ) -> Iterator[Evidence] | None:
     """Return the inputs of a finished run's metrics, in parts of the examples that fit into memory.
 
@@ -96,7 +83,6 @@ def read_evidence_parts(
         records: where its base is.
         hierarchy: its tree.
         examples: [N] the targets that the predictions must be of, if known.
-        undivided: all examples in one part, whatever their number.
 
     Returns:
         None for scored predictions that rank a few classes alone.
@@ -115,7 +101,6 @@ def read_evidence_parts(
     if base is not None and kind != "probabilities":
         sources = _predictions(base, hierarchy, targets.numpy())[0]
         kind = _kind(sources)
-    every = [slice(None)] if undivided else Evidence.rows_of_parts(*scores.shape)
     return (
         Evidence(
             scores[rows],
@@ -124,7 +109,7 @@ def read_evidence_parts(
             as_probabilities(sources[rows], kind),
             None if levels is None else levels[rows],
         )
-        for rows in every
+        for rows in Evidence.rows_of_parts(*scores.shape)
     )
 
 

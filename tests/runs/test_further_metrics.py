@@ -62,7 +62,8 @@ class Work:
 
     def evidence(self, method, **more):
         records, record_by_method = self.records()
-        return read_evidence(record_by_method[method], records, self.tree(method), **more)
+        parts = read_evidence(record_by_method[method], records, self.tree(method), **more)
+        return None if parts is None else next(parts)
 
     def write(self, method, *arrays):
         run = self.store.run(self.records()[1][method].id)

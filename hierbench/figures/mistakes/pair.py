@@ -4,18 +4,22 @@ Shapes: N evaluated test examples, K classes, L levels, H the tree's height; axi
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from hierbench.config.spec import Spec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find_for_spec, how_to_prepare
 from hierbench.figures.plots.figure_data import BY_LEVEL, CLIMBING, Floats, level_names, risk_over_coverage
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.metrics import compute_metrics, evaluate
+from hierbench.metrics.metric_inputs import Evidence
+from hierbench.metrics.metric_table import PAPER_NAMES, compute_in_parts, find_metric
 from hierbench.runs.record import Record, Records
 from hierbench.runs.run_evidence import read_evidence
 from hierbench.utils.errors import UserError
@@ -25,7 +29,7 @@ class Side(NamedTuple):
     """One of the two runs: its method's title as in the leaderboard, and its predictions for all N examples.
 
     Attributes:
-        metrics: of `hierbench.metrics.evaluate`.
+        metrics: the paper's, as of `hierbench.metrics.evaluate`.
         levels: [2, L] accuracy in per cent, of the class ranked first and of lifted probabilities.
         risk: of the climbing rule at `hierbench.figures.plots.figure_data.COVERAGES`.
         area: under the climbing rule's operating curve, hAURC.
@@ -126,22 +130,32 @@ def _read_side(
     record: Record, hierarchy: Hierarchy, targets: IntArray, records: Records
 ) -> tuple[Side, IntArray, Floats]:
     """Return a run with the class it ranks first and the confidence in it, [N] each."""
-    evidence = read_evidence(record, records, hierarchy, targets)
-    if evidence is None:
-        raise UserError(f"run {record.id[:12]} ranks a few classes alone")
+    tops = list[Tensor]()
+    confidences = list[Tensor]()
+
+    def parts() -> Iterator[Evidence]:
+        for part in read_evidence(record, records, hierarchy, targets) or ():
+            tops.append(part.top)
+            confidences.append(part.probabilities.gather(1, part.top[:, None])[:, 0])
+            yield part
+
     names = level_names(hierarchy.num_levels)
-    further = compute_metrics([*names, CLIMBING], evidence)
+    paper_names = [name for name in PAPER_NAMES if find_metric(name).exists_on(hierarchy)]
+    metrics = compute_in_parts([*paper_names, *names, CLIMBING], parts())
+    if not tops:
+        raise UserError(f"run {record.id[:12]} ranks a few classes alone")
+    predicted = torch.cat(tops).numpy()
+    confidence = torch.cat(confidences).numpy()
     side = Side(
         record.job,
         record.id,
         record.title,
-        evaluate(evidence.scores, evidence.targets, hierarchy),
-        np.array([further[name] for name in names]).reshape(len(BY_LEVEL), -1),
-        risk_over_coverage([evidence]),
-        further[CLIMBING],
+        {name: metrics[name] for name in paper_names},
+        np.array([metrics[name] for name in names]).reshape(len(BY_LEVEL), -1),
+        risk_over_coverage(read_evidence(record, records, hierarchy, targets) or ()),
+        metrics[CLIMBING],
     )
-    confidence = evidence.probabilities.gather(1, evidence.top[:, None])[:, 0]
-    return side, evidence.top.numpy(), confidence.numpy()
+    return side, predicted, confidence
 
 
 def choose(heights: IntArray, between: IntArray, confidence: Floats, limit: int) -> IntArray:

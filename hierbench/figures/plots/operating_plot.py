@@ -19,7 +19,7 @@ from hierbench.leaderboard.extra_columns import counted_runs, measure
 from hierbench.leaderboard.statistics import summarise
 from hierbench.leaderboard.table import Interval
 from hierbench.runs.record import Record, Records
-from hierbench.runs.run_evidence import Trees, read_evidence_parts
+from hierbench.runs.run_evidence import Trees, read_evidence
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 
@@ -71,7 +71,7 @@ def _curves(runs: Sequence[Record], records: Records, data_dir: Path) -> dict[st
     curves = dict[str, Floats]()
     with Meter("operating curves", float(len(runs))) as meter:
         for run in runs:
-            parts = read_evidence_parts(run, records, trees.of(run.job.dataset))
+            parts = read_evidence(run, records, trees.of(run.job.dataset))
             if parts is None:
                 raise UserError(f"run {run.id[:12]} ranks a few classes alone")
             curves[run.id] = risk_over_coverage(parts)

@@ -19,7 +19,7 @@ from hierbench.runs.further_metrics import FURTHER_FILE, published_values
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.run_check import RunCheck
-from hierbench.runs.run_evidence import Trees, evidence_of_ranks, read_evidence_parts
+from hierbench.runs.run_evidence import Trees, evidence_of_ranks, read_evidence
 from hierbench.sharing.published_tree import shipped_tree, tree_beside
 from hierbench.sharing.verification.cross_checks import check_copies, check_reranked, check_targets, shipped_trees
 from hierbench.sharing.verification.method_checks import check_method
@@ -119,7 +119,7 @@ def _check_further(
     if not compared:
         return
     if check.record.has_predictions or ranks is None:
-        parts = read_evidence_parts(check.record, records, tree)
+        parts = read_evidence(check.record, records, tree)
     else:
         parts = iter([evidence_of_ranks(ranks[0], ranks[1], tree)])
     if parts is None:
