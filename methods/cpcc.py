@@ -62,7 +62,8 @@ class CPCC(Method):
         distances = self.distances(points)
         if self.params.distance == "fft":
             examples = self.points(features, torch.eye(len(targets)).to(members))
-            distances = flow_distances(self.distances(examples), members)
+            most = 1 if self.params.nodes == "classes" else self.nodes.paths.shape[1] + 1
+            distances = flow_distances(self.distances(examples), members, most)
         correlation = self._correlation(distances, nodes, members)
         return {
             "cross_entropy": F.cross_entropy(logits, targets),
@@ -120,15 +121,22 @@ def euclidean(points: Tensor) -> Tensor:
     return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def flow_distances(distances: Tensor, members: Tensor) -> Tensor:
-    """Return the distances [M, M] of nodes by Fast FlowTree, of those of examples [B, B] and members [M, B].
+def flow_distances(distances: Tensor, members: Tensor, most: int) -> Tensor:
+    """Return the distances [M, M] of nodes by Fast FlowTree.
 
     An example is the piece [(i - 1) / n, i / n] of its node, the i-th of n; what two pieces share flows between them.
+
+    Args:
+        distances: [B, B] of the examples.
+        members: [M, B] 1 where an example lies at or below the node.
+        most: of the nodes that an example lies below; where there are fewer, the other pieces have no length.
     """
-    nodes, examples = members.nonzero(as_tuple=True)
-    size = members.sum(dim=1)[nodes]
+    below = members.argsort(dim=0, descending=True, stable=True)[:most]
+    examples = torch.arange(len(distances), device=members.device).expand_as(below).flatten()
+    nodes = below.flatten()
+    size = members.sum(dim=1)[nodes].clamp_min(1.0)
     end = members.cumsum(dim=1)[nodes, examples] / size
-    start = end - 1.0 / size
+    start = end - members[nodes, examples] / size
     flow = (torch.minimum(end[:, None], end) - torch.maximum(start[:, None], start)).clamp_min(0.0)
     sums = members.new_zeros(len(members), len(nodes)).index_add(0, nodes, flow * distances[examples][:, examples])
     return members.new_zeros(len(members), len(members)).index_add(1, nodes, sums)

@@ -40,14 +40,14 @@ def map_array(path: Path, kinds: str = NUMBERS) -> NDArray[Any]:
     """Map an .npy file of some kinds of dtype into memory, read-only; errors as `load_array`."""
     with open_regular(path, follow=True) as file:
         size = os.fstat(file.fileno()).st_size
+        if not file.read(6).startswith(np.lib.format.MAGIC_PREFIX):  # np.load leaves a damaged .npz open
+            raise ValueError("it is not an .npy array of numbers")
     try:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # a damaged header fails in many ways
         if isinstance(error, OSError):
             raise
         raise ValueError(f"it is not an .npy array ({type(error).__name__}: {str(error)[:80]})") from None
-    if isinstance(mapped, np.lib.npyio.NpzFile):
-        mapped.close()
     if not isinstance(mapped, np.memmap) or mapped.dtype.kind not in kinds:
         raise ValueError("it is not an .npy array of numbers")
     if mapped.offset + mapped.nbytes != size:
