@@ -40,7 +40,7 @@ class CPCC(Method):
 
         weight: float = hyperparameter(1.0, low=0.0, high=100.0, grid=(0.1, 0.3, 1.0, 3.0))
         nodes: Literal["classes", "all"] = "classes"
-        # Runs that are older than it have no value of it in their ids.
+        # "means" is left out of a run's id: the ids of runs from before "fft" stay.
         distance: Literal["means", "fft"] = Field(default="means", exclude_if=lambda value: value == "means")
 
     params: Params
@@ -59,11 +59,12 @@ class CPCC(Method):
         logits, features = outputs
         nodes, members = self._members(targets)
         points = self.points(features, members)
-        distances = self.distances(points)
         if self.params.distance == "fft":
-            examples = self.points(features, torch.eye(len(targets)).to(members))
+            each = torch.eye(len(targets), device=members.device, dtype=members.dtype)
             most = 1 if self.params.nodes == "classes" else self.nodes.paths.shape[1] + 1
-            distances = flow_distances(self.distances(examples), members, most)
+            distances = flow_distances(self.distances(self.points(features, each)), members, most)
+        else:
+            distances = self.distances(points)
         correlation = self._correlation(distances, nodes, members)
         return {
             "cross_entropy": F.cross_entropy(logits, targets),

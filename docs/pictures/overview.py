@@ -58,7 +58,7 @@ def matrix_of(table: Table) -> str:
     for row in table.rows:
         if row.cells[0].text == "Claim":
             verdicts = [[row.cells[place].text.partition(",")[0] for place in places] for places in columns]
-            lines.append([row.cells[1].text, *(" ".join(map(SYMBOLS.get, words)) for words in verdicts)])
+            lines.append([row.cells[1].text, *(" ".join(SYMBOLS[word] for word in words) for words in verdicts)])
     names = [
         f"{name} {', '.join(table.columns[place].rpartition('-')[2] for place in places)}"
         for name, places in images.items()

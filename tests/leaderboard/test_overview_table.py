@@ -11,9 +11,11 @@ import pytest
 from scipy import stats
 
 from hierbench.config.sections import PAPER_METHODS
+from hierbench.figures.plots import overview_plot
 from hierbench.leaderboard.claims import Claim, read_claims
+from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.open_board import open_boards
-from hierbench.leaderboard.overview_table import overview_table
+from hierbench.leaderboard.overview_table import TableSummary, overview_table
 from hierbench.leaderboard.table import Interval
 from hierbench.runs.compact import read_compact, read_targets
 from hierbench.sharing.published_tree import shipped_tree
@@ -115,6 +117,13 @@ def test_the_pages_agree_with_the_tables():
         shown = (ROOT / page).read_text(encoding="utf-8")
         assert pages["filled"](shown, part, mark) == shown, page
         assert mark != "overview" or all(claim.says in part for claim in read_claims())
+
+
+def test_the_picture_has_every_table():
+    """However many: more than there are looks of lines."""
+    tables = [TableSummary.of(board) for board in open_boards([PUBLISHED], paper=False)] * 3
+    figure = overview_plot.draw(tables, PAPER_BY_NAME["mistake_severity"])
+    assert len(figure.legends[0].get_texts()) == len(tables) > 30
 
 
 def test_rows_that_severity_would_have_selected():

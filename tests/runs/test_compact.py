@@ -10,6 +10,7 @@ from hierbench import Hierarchy, evaluate
 from hierbench.metrics import mistakes_by_distance
 from hierbench.runs import compact
 from hierbench.runs.compact import (
+    COMPACT_FILE,
     digest_of_targets,
     metrics_of_ranked,
     pack,
@@ -80,6 +81,8 @@ def test_invalid_rankings_cannot_be_read(monkeypatch, tmp_path):
     for change in wrong:
         with pytest.raises(ValueError, match=r".+"):
             unpack(honest | change)
+    np.savez(tmp_path / COMPACT_FILE, **honest, top_scores=scores.max(axis=1))  # as it was published before
+    assert np.array_equal(read_compact(tmp_path).ranked[:, 0], scores.argmax(axis=1))
     write_packed(tmp_path, honest)
     monkeypatch.setattr(compact, "LARGEST_ARRAY", 10)  # a small file may ask for all memory
     with pytest.raises(ValueError, match="is compressed"):
