@@ -140,9 +140,10 @@ def rates(tmp_path_factory, data_dir):
 
 
 def test_learning_rates_of_every_method_are_searched(rates):
-    folder, found, *_ = rates
-    assert "ce type-II: 2 configurations x 1 runs" in found.err
-    assert found.table.columns[2:6] == ["Rank", "lr.transform", "alpha", "gamma"]
+    folder, result, *_ = rates
+    assert "ce type-II: 2 configurations x 1 runs" in result.err
+    assert result.err.index("haframe type-II: 2 configurations") < result.err.index("done: ")  # the rows side by side
+    assert result.table.columns[2:6] == ["Rank", "lr.transform", "alpha", "gamma"]
     ce = tuned_in(folder)["ce"].params
     haframe = tuned_in(folder)["haframe"].params
     assert ce.keys() == {"lr.transform"} and ce["lr.transform"] in (0.01, 0.1)

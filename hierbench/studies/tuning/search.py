@@ -187,6 +187,11 @@ class Target:
         """The name of the row for users."""
         return f"{self.method.name} {self.type}"
 
+    @property
+    def row(self) -> str:
+        """The name of the row in a request's budget."""
+        return f"{self.method.name}:{self.type}"
+
     def study(self, space: Space, sampler: str) -> str:
         """Return the study's name, which differs as soon as anything outside the search space differs."""
         content = self.jobs({})[0].spec.content()

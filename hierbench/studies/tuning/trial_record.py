@@ -33,6 +33,7 @@ class TrialRecord:
     def __init__(self, storage: str, name: str, folder: Path) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.storage = storage
+        self.name = name
         self.folder = folder
         engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
         with self._lock_study():

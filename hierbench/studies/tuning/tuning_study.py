@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from sys import stderr
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from hierbench.config.recipe import Recipe, chosen_types
 from hierbench.config.sections import FeatureType
 from hierbench.config.tuned_values import Tuned, tuned_file, write_tuned
 from hierbench.execution.estimate import estimate
-from hierbench.execution.execution import Execution
+from hierbench.execution.execution import Batch, Execution
 from hierbench.execution.jobs import find_methods, requested_methods, with_bases
 from hierbench.execution.plan import Plan
 from hierbench.execution.request import ResolvedRequest, requested_recipe, resolve
@@ -62,7 +63,7 @@ class FinishedSearch(NamedTuple):
 def tune(
     options: Options, storage: str | None, sampler: str | None, trials: int | None, output: Path | None
 ) -> CommandOutput:
-    """Search for each method on each type, one after another; the exit code is 0, or 1 where a run failed."""
+    """Search for all methods on all types side by side; the exit code is 0, or 1 where a run failed."""
     recipe = requested_recipe(options)
     sampler = sampler or recipe.tune.sampler
     if options.uses_ray and sampler == "tpe":
@@ -84,12 +85,17 @@ def tune(
     with redirect_stdout(stderr), Execution(plan) as execution:  # a method may print
         num_runs = sum(search.space.trials for search in searches) * request.recipe.tune.runs
         execution.meter.expect(float(num_runs * trained.train.epochs))
+        started: list[Batches] = []
         for method, feature_type, space in searches:
             target = Target(trained, request.prepared, method, feature_type, request.inputs.digest)
             search = Search(space, sampler, target.start(space))
-            outcome = run_search(target, search, storage, recorded, execution)
+            started.append(start_search(target, search, storage, recorded, execution))
+        run_side_by_side(started, execution)
+        for batches in started:
+            outcome = end_search(batches)
             if outcome is not None:
-                write_tuned(file, {(recipe.protocol, method.name, feature_type): outcome.best})
+                target = outcome.target
+                write_tuned(file, {(recipe.protocol, target.method.name, target.type): outcome.best})
                 finished.append(outcome)
     lines = [f"browse: uvx optuna-dashboard {shlex.quote(without_password(storage))}", *execution.describe_failures()]
     has_failed = num_broken > 0 or len(finished) < len(searches) or bool(execution.failed)
@@ -132,28 +138,42 @@ def searches_table(plan: Plan, searches: Sequence[PlannedSearch]) -> Table:
     return Table(f"{recipe.title}, the searches", columns, rows, notes=notes)
 
 
-def run_search(
-    target: Target, search: Search, storage: str, request: Request, execution: Execution
-) -> FinishedSearch | None:
-    """Run a search, batch by batch, and record its trials; return None if no configuration was completed."""
-    root = execution.plan.setting.store.root
+def start_search(target: Target, search: Search, storage: str, request: Request, execution: Execution) -> Batches:
+    """Return the batches of a search, whose trials are recorded, after a line that says how many are done."""
     runs = target.recipe.tune.runs
     name = target.study(search.space, search.sampler)
     record = TrialRecord(storage, name, execution.plan.request.options.runs)
     done = sum(trial.state == TrialState.COMPLETE for trial in record.trials())
     place = f"study {name!r} in {without_password(storage)}"
     say(f"{target.label}: {search.space.trials} configurations x {runs} runs, {done} done; {place}")
-    row = f"{target.method.name}:{target.type}"
     budget = Budget(trials=search.space.trials, runs=runs, study=name)
-    request = extend_request(root, request, budget={row: budget.model_dump()})
-    for batch in Batches(target, search, record, execution, request).steps():
-        execution.run(batch)
-    best = winner(search, name, runs)
+    root = execution.plan.setting.store.root
+    request = extend_request(root, request, budget={target.row: budget.model_dump()})
+    return Batches(target, search, record, execution, request)
+
+
+def run_side_by_side(searches: Sequence[Batches], execution: Execution) -> None:
+    """Run the next batch of every search together, until all have ended: more jobs at once than one search has."""
+    for batches in zip_longest(*(search.steps() for search in searches)):
+        execution.run(_joined([batch for batch in batches if batch is not None]))
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    ends = {job.id: batch.on_end for batch in batches for job in batch.jobs}
+    labels = {run_id: label for batch in batches for run_id, label in batch.labels.items()}
+    return Batch([job for batch in batches for job in batch.jobs], labels, on_end=lambda job: ends[job.id](job))
+
+
+def end_search(batches: Batches) -> FinishedSearch | None:
+    """Record where the best value lies at an end of its range; return None if no configuration was completed."""
+    target = batches.target
+    search = batches.search
+    best = winner(search, batches.record.name, target.recipe.tune.runs)
     if best is None:
         say(f"{target.label}: no configuration was completed")
         return None
     if best.ends:
-        extend_request(root, request, budget={row: {"ends": best.ends}})
+        extend_request(batches.store.root, batches.request, budget={target.row: {"ends": best.ends}})
     return FinishedSearch(target, search.results(), best)
 
 
