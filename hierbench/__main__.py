@@ -1,6 +1,7 @@
 """The program `hierbench`, and `python -m hierbench`."""
 
 import os
+import signal
 import sys
 
 
@@ -11,7 +12,11 @@ def main() -> None:
     except KeyboardInterrupt:
         print("hierbench: error: interrupted; nothing was begun", file=sys.stderr)
         raise SystemExit(130) from None
-    run()
+    try:
+        run()
+    finally:
+        # PyTorch takes a second to end, in which another Ctrl-C would print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":
