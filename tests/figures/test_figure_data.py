@@ -75,6 +75,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
         figure = drawn(kind, work, tmp_path / name)
     content = (tmp_path / "a.svg").read_bytes()
     assert content == (tmp_path / "b.svg").read_bytes() and len(content) < 300_000
+    assert not re.search(rb"[ML] -?\d+\.\d{3}", content)
     store = Store(work / "runs")
     run = named_run("haframe", Board.of("shapes", read_records(store.root)))
     evidence = evidence_of(*map(torch.from_numpy, predictions_of(run)))

@@ -61,6 +61,8 @@ STYLE: dict[str, Any] = {
 }
 # Leaves out metadata that differ between two files of the same figure.
 FIGURE_METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {"Software": None}}
+# Coordinates, in points, whose digits after the second are left out; scales of glyphs and comments keep theirs.
+SVG_NUMBER = re.compile(rb"<!--.*?-->|scale\([^)]*\)|(\d+\.\d\d)\d+", re.DOTALL)
 
 
 class Picture(Figure):
@@ -205,8 +207,11 @@ def write_figure(figure: Figure, path: Path) -> None:
     buffer = io.BytesIO()
     with house_style():
         figure.savefig(buffer, format=suffix[1:], metadata=FIGURE_METADATA[suffix])
+    content = buffer.getvalue()
+    if suffix == ".svg":
+        content = SVG_NUMBER.sub(lambda match: match[1] or match[0], content)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda file: file.write(buffer.getvalue()))
+        write_atomically(path, lambda file: file.write(content))
     except OSError as error:
         raise UserError(f"the figure cannot be written to {path}: {error.strerror or error}") from None
