@@ -17,7 +17,7 @@ from hierbench.config.recipe import image_dataset
 from hierbench.figures.plots.overview_plot import draw
 from hierbench.figures.plots.style import house_style, write_figure
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.claims import claim_tests, named_rows, read_claims
+from hierbench.leaderboard.claims import ClaimTest, claim_tests, claims_over_tables, named_rows, read_claims
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.formats import render
@@ -114,22 +114,41 @@ def boards_in(folder: str) -> list[Board]:
     return sorted(open_boards([ROOT / "leaderboard/published" / folder], paper=False), key=lambda each: each.dataset)
 
 
-def selection_table(boards: Sequence[Board]) -> str:
-    """Return a markdown table of the claims with rows selected by HierDist@1, and by severity."""
+def by_severity(boards: Sequence[Board]) -> list[Board]:
+    """Return the boards with the trained rows that severity would have selected in place of the searched ones."""
+    others = {board.dataset: {(row.method, row.type): row for row in board.rows} for board in boards_in("selection")}
+    return [
+        replace(board, rows=tuple(others.get(board.dataset, {}).get((row.method, row.type), row) for row in board.rows))
+        for board in boards
+    ]
+
+
+def selection_tables(boards: Sequence[Board]) -> tuple[str, str]:
+    """Return markdown tables of claims with rows selected by HierDist@1 and by severity: in tables, and over them."""
     claims = read_claims()
-    lines = ["| Table | Claim | Selected by HierDist@1 | Selected by severity |", "|---|---|---|---|"]
-    searched = {board.dataset: board for board in boards}
-    for selected in boards_in("selection"):
-        others = {(row.method, row.type): row for row in selected.rows}
-        board = searched[selected.dataset]
-        rows = tuple(others.get((row.method, row.type), row) for row in board.rows)
-        pairs = [claim_tests(claims, each, PAPER_BY_NAME) for each in (board, replace(board, rows=rows))]
-        for claim, *tests in zip(claims, *pairs, strict=True):
-            cells = [
-                f"{test.verdict}, {test.gap.mean:+.2f} +/- {test.gap.ci95:.2f}" if test.gap else "-" for test in tests
-            ]
-            lines.append(f"| {board.dataset} | {claim.says} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    over = [list[str](), list[str]()]
+    tests = [[claim_tests(claims, board, PAPER_BY_NAME) for board in each] for each in (boards, by_severity(boards))]
+    for verdicts, each in zip(over, tests, strict=True):
+        for claim, test in zip(
+            claims, claims_over_tables(claims, boards, each, PAPER_BY_NAME, by_images=False), strict=True
+        ):
+            assert test is not None, claim.says
+            gain = f"{test.gain:+.2f} +/- {test.ci95:.2f}"
+            verdicts.append(f"{test.verdict}, gain {gain}, p {test.wilcoxon:.2g}, corrected {test.p_holm:.2g}")
+    selected = {board.dataset for board in boards_in("selection")}
+    lines = [
+        f"| {board.dataset} | {claim.says} | {' | '.join(_shown(table[place]) for table in pair)} |"
+        for board, *pair in sorted(zip(boards, *tests, strict=True), key=lambda each: each[0].dataset)
+        if board.dataset in selected
+        for place, claim in enumerate(claims)
+    ]
+    head = "Claim | Selected by HierDist@1 | Selected by severity |\n|---|---|---|"
+    over_lines = [f"| {claim.says} | {' | '.join(pair)} |" for claim, *pair in zip(claims, *over, strict=True)]
+    return "\n".join([f"| Table | {head}---|", *lines]), "\n".join([f"| {head}", *over_lines])
+
+
+def _shown(test: ClaimTest) -> str:
+    return f"{test.verdict}, {test.gap.mean:+.2f} +/- {test.gap.ci95:.2f}" if test.gap else "-"
 
 
 def influences(row: Row, board: Board) -> dict[str, np.ndarray]:
@@ -158,12 +177,14 @@ def filled(page: str, part: str, mark: str = "overview") -> str:
 
 def parts_of(table: Table, boards: Sequence[Board]) -> dict[tuple[str, str], str]:
     """Return what each page shows, by page and mark."""
+    selection, over = selection_tables(boards)
     return {
         ("README.md", "overview"): matrix_of(table),
         ("docs/photographs.md", "overview"): part_of(render(table), ROWS),
         ("docs/photographs.md", "images"): image_table(boards),
         ("docs/photographs.md", "variants"): variant_table(boards),
-        ("docs/photographs.md", "selection"): selection_table(boards),
+        ("docs/photographs.md", "selection"): selection,
+        ("docs/photographs.md", "selection over tables"): over,
     }
 
 

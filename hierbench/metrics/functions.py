@@ -26,21 +26,29 @@ from hierbench.metrics.ranked_classes import INTEGERS, as_tensor
 Average = Literal["micro", "macro"]
 Labels = Sequence[Any] | None
 INDENT = "    "  # of a docstring
+EXAMPLE_TREE = """\
+        >>> from hierbench import Hierarchy, metrics
+        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
+"""
 Function = TypeVar("Function", bound=Callable[..., float])
 
 
 def _described(*names: str) -> Callable[[Function], Function]:
-    """Add unit and source of metrics of the registry to the docstring of their function, which has the formula."""
+    """Complete the docstring of a function by the unit, source and formula of its metrics, and the example's tree."""
 
     def with_description(function: Function) -> Function:
         infos = [SPEC_BY_NAME.get(name) or find_metric(name) for name in names]
         columns = " and ".join(f"`{info.name}`" for info in infos)
         unit = "a fraction" if infos[0].unit in ("%", "") else f"in {infos[0].unit}"
-        first, _, rest = (function.__doc__ or "").partition("\n")
-        description = f"{columns} of tables; {unit}, {infos[0].direction} is better. Source: {infos[0].source}."
-        function.__doc__ = (
-            f"{first}\n\n{fill(description, 116, initial_indent=INDENT, subsequent_indent=INDENT)}\n{rest}"
+        formulas = [info.formula if len(infos) == 1 else f"{info.name}, {info.formula}" for info in infos]
+        paragraphs = (
+            f"{columns} of tables; {unit}, {infos[0].direction} is better. Source: {infos[0].source}.",
+            f"Formula{'s' * (len(infos) > 1)}: {'; '.join(formulas)}.",
         )
+        first, _, rest = (function.__doc__ or "").partition("\n")
+        filled = [fill(text, 116, initial_indent=INDENT, subsequent_indent=INDENT) for text in paragraphs]
+        rest = rest.replace("Example:\n", f"Example:\n{EXAMPLE_TREE}")
+        function.__doc__ = "\n\n".join([first, *filled, rest.removeprefix("\n")])
         return function
 
     return with_description
@@ -49,8 +57,6 @@ def _described(*names: str) -> Callable[[Function], Function]:
 @_described("top1")
 def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return the fraction of examples whose class is right.
-
-    Formula: mean [c_1 = y].
 
     Args:
         y_true: [N] classes.
@@ -61,8 +67,6 @@ def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
         ValueError: no examples, different lengths, or not a class of the tree.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.top1_score(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree)
         0.5
     """
@@ -73,13 +77,9 @@ def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return the mean distance of mistakes from their targets; NaN without mistakes.
 
-    Formula: mean over mistakes of D(y, c_1).
-
     Arguments and errors as in `top1_score`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.mistake_severity(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree)
         1.5
     """
@@ -90,13 +90,9 @@ def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return the mean distance of all examples from their targets, 0 for correct predictions.
 
-    Formula: mean of (D(y, c_1) + ... + D(y, c_k)) / k.
-
     Arguments and errors as in `top1_score`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.hierarchical_distance(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree)
         0.75
     """
@@ -106,8 +102,6 @@ def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 @_described("level_accuracy@l")
 def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: int = 1) -> float:
     """Return the fraction of examples whose ancestor at a level is right.
-
-    Formula: mean [A_l(c_1) = A_l(y)].
 
     A class above the deepest level is repeated below itself.
 
@@ -121,8 +115,6 @@ def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: in
         ValueError: as in `top1_score`; or a level that the tree does not have.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.level_accuracy_score(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree, level=1)
         0.75
     """
@@ -132,8 +124,6 @@ def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: in
 @_described("hp_micro", "hp_macro")
 def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hP, the fraction of the predicted class's ancestors (and itself) that are the target's too.
-
-    Formulas: hp_micro, sum |A(c_1) & A(y)| / sum |A(c_1)|; hp_macro, mean of |A(c_1) & A(y)| / |A(c_1)|.
 
     The root counts nowhere.
 
@@ -148,8 +138,6 @@ def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, a
         ValueError: as in `top1_score`; or another average.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.hierarchical_precision_score(["oak", "fern", "cat"], ["oak", "oak", "fern"], tree)
         0.5
     """
@@ -160,13 +148,9 @@ def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, a
 def hierarchical_recall_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hR, the fraction of the target's ancestors (and itself) that are the predicted class's too.
 
-    Formulas: hr_micro, sum |A(c_1) & A(y)| / sum |A(y)|; hr_macro, mean of |A(c_1) & A(y)| / |A(y)|.
-
     Arguments and errors as in `hierarchical_precision_score`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.hierarchical_recall_score(["oak", "fern", "cat"], ["oak", "oak", "fern"], tree)
         0.5
     """
@@ -177,14 +161,9 @@ def hierarchical_recall_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, aver
 def hf1_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "micro") -> float:
     """Return hF1, the harmonic mean of hierarchical precision and recall.
 
-    Formulas: hf_micro, 2 hP hR / (hP + hR), of the micro hP and hR; hf_macro, mean of 2 |A(c_1) & A(y)| / (|A(c_1)|
-    + |A(y)|).
-
     Arguments and errors as in `hierarchical_precision_score`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.hf1_score(["oak", "fern", "cat"], ["oak", "oak", "fern"], tree)
         0.5
     """
@@ -195,13 +174,9 @@ def hf1_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "
 def information_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
     """Return how many bits the common ancestor of a mistake and its target leaves open; NaN without mistakes.
 
-    Formula: mean over mistakes of log2(classes below LCA(y, c_1)).
-
     Arguments and errors as in `top1_score`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.information_severity(["oak", "fern"], ["fern", "oak"], tree)
         1.0
     """
@@ -211,8 +186,6 @@ def information_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 @_described("hierdist@k")
 def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5, labels: Labels = None) -> float:
     """Return the mean distance of the k best-ranked classes from the target.
-
-    Formula: mean of (D(y, c_1) + ... + D(y, c_k)) / k.
 
     Args:
         y_true: [N] classes, indices in the tree's order or names.
@@ -226,8 +199,6 @@ def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5
         ValueError: no examples, wrong shapes, not a class of the tree, a NaN, a k above K.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.hierdist_at_k_loss(["oak", "cat"], [[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]], tree, k=2)
         0.75
     """
@@ -238,13 +209,9 @@ def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5
 def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5, labels: Labels = None) -> float:
     """Return the mean distance of the nearest of the k best-ranked classes from the target.
 
-    Formula: mean of min(D(y, c_1), ..., D(y, c_k)).
-
     Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.min_distance_at_k_loss(["oak", "cat"], [[0.3, 0.6, 0.1], [0.7, 0.2, 0.1]], tree, k=2)
         1.0
     """
@@ -255,13 +222,9 @@ def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int
 def hops_score(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int | None = None, labels: Labels = None) -> float:
     """Return HOPS, the agreement of the ranking with the order of the classes' distances from the target; 1 is best.
 
-    Formula: mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1).
-
     Arguments and errors as in `hierdist_at_k_loss`; without k, all classes. See `hierbench.metrics.hops`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.hops_score(["oak", "cat"], [[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]], tree)
         1.0
     """
@@ -274,13 +237,9 @@ def lifted_level_accuracy_score(
 ) -> float:
     """Return the fraction of examples whose most probable node of a level is right.
 
-    Formula: mean [argmax over nodes n of level l of the sum of p below n = A_l(y)].
-
     Level 1 is the coarsest. Other arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.lifted_level_accuracy_score(["oak", "oak"], [[0.3, 0.3, 0.4], [0.1, 0.2, 0.7]], tree, level=1)
         0.5
     """
@@ -291,13 +250,9 @@ def lifted_level_accuracy_score(
 def expected_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, labels: Labels = None) -> float:
     """Return ECE, the mean gap between accuracy and confidence.
 
-    Formula: sum over 15 bins of |bin| / N |accuracy - confidence|.
-
     Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.expected_calibration_error(["oak", "cat"], [[0.75, 0.25, 0.0], [0.75, 0.0, 0.25]], tree)
         0.25
     """
@@ -308,13 +263,9 @@ def expected_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, la
 def maximum_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, labels: Labels = None) -> float:
     """Return MCE, the largest gap between accuracy and confidence.
 
-    Formula: max over 15 bins of |accuracy - confidence|.
-
     Arguments and errors as in `hierdist_at_k_loss`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.maximum_calibration_error(["oak", "cat"], [[0.75, 0.25, 0.0], [0.0, 0.5, 0.5]], tree)
         0.5
     """
@@ -332,16 +283,11 @@ def haurc_loss(
 ) -> float:
     """Return hAURC, the area under hierarchical risk over coverage.
 
-    Formulas: haurc_climbing, area under risk over coverage: the lowest ancestor of c_1 with p >= theta;
-    haurc_selective, the same with the root unless p(c_1) >= theta.
-
     A prediction is the lowest ancestor of the best class whose probability reaches a threshold ("climbing"), or the
     class itself or else the root ("selective"). Other arguments and errors as in `hierdist_at_k_loss`; see
     `hierbench.metrics.selective`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.haurc_loss(["oak", "cat"], [[0.75, 0.25, 0.0], [0.0, 0.0, 1.0]], tree)
         0.0
     """
@@ -354,8 +300,6 @@ def haurc_loss(
 def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return FPA, the fraction of examples whose node is right at every level.
 
-    Formula: mean [n_1 = A_1(y), ..., n_L = A_L(y)].
-
     Args:
         y_true: [N] classes, indices in the tree's order or names.
         y_levels: [N, L] node index per level, coarsest first, as in `Hierarchy.level_targets`.
@@ -365,8 +309,6 @@ def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> flo
         ValueError: no examples, wrong shapes, or not a class or a node of its level.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.full_path_accuracy_score(["oak", "cat"], [[1, 0], [1, 2]], tree)  # animal 0, plant 1
         0.5
     """
@@ -377,14 +319,10 @@ def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> flo
 def tree_inconsistency_loss(y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
     """Return TICE, the fraction of examples whose nodes are not one path.
 
-    Formula: mean [n_l is not the parent of n_(l+1) for an l].
-
     Whether the path is right does not matter, so that y_true is only checked. Arguments and errors as in
     `full_path_accuracy_score`.
 
     Example:
-        >>> from hierbench import Hierarchy, metrics
-        >>> tree = Hierarchy.from_paths({"oak": ("plant", "oak"), "fern": ("plant", "fern"), "cat": ("animal", "cat")})
         >>> metrics.tree_inconsistency_loss(["oak", "cat"], [[1, 0], [1, 2]], tree)  # a cat is no plant
         0.5
     """
