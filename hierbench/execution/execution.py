@@ -117,6 +117,11 @@ class Execution:
         store = self.plan.setting.store
         self.meter.expect(sum(job_work(job) for job in jobs if not is_finished(job.spec, store)))
 
+    def leave_out(self, jobs: Sequence[Job]) -> None:
+        """Take the expected work of jobs that were done before out of the progress bar."""
+        self.meter.expect(-sum(job_work(job) for job in jobs if job.id not in self._counted))
+        self._counted |= {job.id for job in jobs}
+
     def count(self, job: Job, label: str) -> None:
         """Count a job as done in the progress bar, once."""
         if job.id not in self._counted:

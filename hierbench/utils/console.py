@@ -60,6 +60,7 @@ class Meter:
         self.total = total
         self.done = 0.0
         self.started = self.reported = time.monotonic()
+        self.resumed = 0.0  # what parts had done when they were first reported, at no pace
         self.first: tuple[float, float] | None = None  # time and amount of the first work: starting up is not pace
         self.parts: dict[str, tuple[TaskID, float]] = {}
         # A notebook's kernel calls itself a terminal, and shows bars as many lines of control characters.
@@ -99,7 +100,10 @@ class Meter:
 
     def part(self, name: str, done: float, total: float) -> None:
         """Report how much of a part is done."""
-        task = self.parts[name][0] if name in self.parts else self.bars.add_task(f"  {name}", total=total)
+        if name not in self.parts:
+            self.parts[name] = self.bars.add_task(f"  {name}", total=total), done
+            self.resumed += done
+        task = self.parts[name][0]
         self.parts[name] = task, done
         self.bars.update(task, completed=done)
         self._update()
@@ -113,14 +117,15 @@ class Meter:
 
     def _update(self) -> None:
         done = self.done + sum(amount for _, amount in self.parts.values())
+        worked = done - self.resumed
         self.bars.update(self.main, completed=min(done, 0.999 * self.total) if self.parts else done)
         if self.bars.disable and self.total and time.monotonic() - self.reported > LINE_EVERY:
             self.reported = time.monotonic()
             line = f"{self.what}: {100 * done / self.total:.0f}%, {duration(self.reported - self.started)} elapsed"
-            if self.first is not None and done - self.first[1] > 0.01 * self.total:
-                seconds = (self.reported - self.first[0]) * (self.total - done) / (done - self.first[1])
+            if self.first is not None and worked - self.first[1] > 0.01 * self.total:
+                seconds = (self.reported - self.first[0]) * (self.total - done) / (worked - self.first[1])
                 line += f", about {duration(seconds)} left" if seconds >= 1 else ", finishing"
             running = ", ".join(self.parts)
             self.say(f"{line} ({running})" if running else line)
-        if self.first is None and done > 0:
-            self.first = time.monotonic(), done
+        if self.first is None and worked > 0:
+            self.first = time.monotonic(), worked

@@ -10,6 +10,7 @@ from hierbench.config.tuned_values import read_tuned
 from hierbench.runs.record_reader import read_records
 from hierbench.studies.comparison import compare
 from hierbench.studies.tuning.tuning_study import tune
+from hierbench.utils import console
 from tests.support.run_files import specs_in, statuses_in
 from tests.support.studies import FAST, call, short_options
 
@@ -111,11 +112,13 @@ def test_a_configuration_that_diverges_does_not_win(unstable, tmp_path):
     assert len(result.table.rows) == 1 and recorded(tmp_path) == ["COMPLETE", "FAIL"]
 
 
-def test_a_failed_configuration_alone_is_tried_again_by_the_next_command(unstable, tmp_path):
+def test_a_failed_configuration_alone_is_tried_again_by_the_next_command(unstable, tmp_path, monkeypatch):
     unstable()
     (tmp_path / "mended").touch()
     before = statuses_in(tmp_path / "runs")
+    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
     result = unstable()
+    assert int(re.findall(r"shapes: (\d+)%", result.err)[0]) < 50, "what was done before is not counted as progress"
     assert "2 configurations x 1 runs, 1 done" in result.err and "gamma 13: validation hierdist@1" in result.err
     after = statuses_in(tmp_path / "runs")
     assert [run for run in before if before[run] == after[run]] == [r for r in before if before[r]["state"] == "done"]

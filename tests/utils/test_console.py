@@ -19,6 +19,16 @@ def test_lines_without_a_terminal(monkeypatch, capsys):
     ]
 
 
+def test_what_a_part_had_done_before_is_no_pace(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    with Meter("shapes", total=200) as meter:
+        for now[0], name, done in ((5, "a", 0.0), (12, "a", 0.5), (20, "b", 60.0), (24, "a", 5.0), (36, "a", 9.5)):
+            meter.part(name, done, 100)
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line == "shapes: 35%, 36 s elapsed, about 6 min left (a, b)"
+
+
 def test_lines_in_a_notebook_whose_kernel_calls_itself_a_terminal(monkeypatch):
     class OutStream(io.StringIO):
         def isatty(self):

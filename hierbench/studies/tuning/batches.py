@@ -1,6 +1,6 @@
 """The trials of one search: which jobs run next, and how trials end."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optuna.trial import Trial, TrialState
@@ -37,7 +37,7 @@ class Batches:
                 jobs = self._jobs[trial.number] = self.target.jobs(trial.params)
                 self._trials |= {job.id: trial for job in jobs}
                 self.labels |= {job.id: f"{self._label(trial)} seed {job.spec.seed}" for job in jobs}
-                self._count(job for job in jobs if is_finished(job.spec, self.store))
+                self.execution.leave_out([job for job in jobs if is_finished(job.spec, self.store)])
             jobs = [job for trial in batch for job in self._jobs[trial.number]]
             self.request = extend_request(self.store.root, self.request, [job.id for job in jobs])
             yield Batch(jobs, self.labels, on_end=self._on_end)
@@ -55,7 +55,8 @@ class Batches:
         jobs = self._jobs.pop(trial.number, [])
         if not jobs:  # it ended when another command finished the runs that ours waited for
             return
-        self._count(jobs)
+        for job in jobs:
+            self.execution.count(job, self.labels[job.id])
         runs = [job.id for job in jobs]
         failed = self.execution.failed
         errors = [failed[run] for run in runs if run in failed]
@@ -69,10 +70,6 @@ class Batches:
 
     def _label(self, trial: Trial) -> str:
         return f"{self.target.label} {format_params(trial.params)}"
-
-    def _count(self, jobs: Iterable[Job]) -> None:
-        for job in jobs:
-            self.execution.count(job, self.labels[job.id])
 
 
 def format_params(params: Mapping[str, Any]) -> str:
