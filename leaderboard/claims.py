@@ -102,22 +102,22 @@ def read_claims() -> list[Claim]:
 def claim_tests(claims: Sequence[Claim], board: Board, columns: Mapping[str, Column]) -> list[ClaimTest]:
     """Return how each claim fares on a table."""
     rows = named_rows(board)
-    pairs = [_compared(claim, board, rows, columns[claim.metric]) for claim in claims]
+    compared = [_compared(claim, board, rows, columns[claim.metric]) for claim in claims]
     ps = [
         None if gap is None else _p_of(claim, gap, columns[claim.metric])
-        for claim, (gap, _) in zip(claims, pairs, strict=True)
+        for claim, (gap, _) in zip(claims, compared, strict=True)
     ]
     corrected = iter(holm([p for p in ps if p is not None]))
     tests = list[ClaimTest]()
-    for claim, (gap, against), p in zip(claims, pairs, ps, strict=True):
+    for claim, (gap, best), p in zip(claims, compared, ps, strict=True):
         if gap is None or p is None:
             tests.append(ClaimTest("-"))
             continue
         gap = replace(gap, p_holm=next(corrected))
         verdict = _verdict(gain_of(gap, columns[claim.metric]) + claim.margin, gap.p_holm)
-        if claim.is_ == "best" and against is not None and _is_tie(rows[claim.row], against, columns[claim.metric]):
+        if best and _is_tie(*best, columns[claim.metric]):
             verdict = "tie"
-        tests.append(ClaimTest(verdict, gap, f"{against.title} {against.type}" if against else ""))
+        tests.append(ClaimTest(verdict, gap, f"{best[1].title} {best[1].type}" if best else ""))
     return tests
 
 
@@ -139,8 +139,8 @@ def gain_of(gap: Difference, column: Column) -> float:
 
 def _compared(
     claim: Claim, board: Board, rows: Mapping[str, Row], column: Column
-) -> tuple[Difference | None, Row | None]:
-    """Return the difference behind a claim, and of one of the best row what it is compared with: the runner-up."""
+) -> tuple[Difference | None, tuple[Row, Row] | None]:
+    """Return the difference behind a claim; of one of the best row also the method's best row and the runner-up."""
     if claim.row not in rows or rows[claim.row].metrics.get(claim.metric) is None:
         return None, None
     row = rows[claim.row]
@@ -156,9 +156,9 @@ def _compared(
     others = [name for name in means if rows[name].method != row.method]
     if claim.row not in means or not others:
         return None, None
-    ours = max((name for name in means if rows[name].method == row.method), key=means.__getitem__)
+    ours = rows[max((name for name in means if rows[name].method == row.method), key=means.__getitem__)]
     runner_up = rows[max(others, key=means.__getitem__)]
-    return _difference(rows[ours], runner_up, claim.metric, board), runner_up
+    return _difference(ours, runner_up, claim.metric, board), (ours, runner_up)
 
 
 def _difference(row: Row, reference: Row, metric: str, board: Board) -> Difference | None:

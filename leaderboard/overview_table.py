@@ -114,20 +114,22 @@ def claim_lines(claims: Sequence[Claim], tables: Sequence[TableSummary], columns
         trained = [table_tests[place].gap for seen, table_tests in zip(tables, tests, strict=True) if seen.is_trained]
         gaps = [gap for gap in trained if gap is not None]
         mean, half_width = random_effects(gaps, column) if len(gaps) > 1 else (None, None)
-        lines.append(
-            Line(
-                [
-                    Text("Claim"),
-                    Text(claim.says),
-                    *(Text(_over_text(over[place], column)) for over in (by_images, by_table)),
-                    Interval(mean, half_width, column.digits, signed=True),
-                    *(Text(_claim_text(table_tests[place], column)) for table_tests in tests),
-                    ABSENT_CELL,
-                    ABSENT_CELL,
-                ]
-            )
-        )
+        over = [Text(_over_text(units[place], column)) for units in (by_images, by_table)]
+        effect = Interval(mean, half_width, column.digits, signed=True)
+        cells = [Text(_claim_text(table_tests[place], column)) for table_tests in tests]
+        lines.append(_line("Claim", claim.says, cells, [*over, effect]))
     return lines
+
+
+def _line(
+    part: str,
+    row: str,
+    cells: Sequence[TableCell],
+    over: Sequence[TableCell] = (ABSENT_CELL,) * 3,
+    ranks: Sequence[TableCell] = (ABSENT_CELL,) * 2,
+) -> Line:
+    """Return a line of the overview: a cell for each table between those over tables and those of ranks."""
+    return Line([Text(part), Text(row), *over, *cells, *ranks])
 
 
 def _claim_text(test: ClaimTest, column: Column) -> str:
@@ -156,24 +158,8 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
     names = list(dict.fromkeys(name for seen in tables for name in seen.rows))
     ranks = rank_tables(tables, column)
     lines = [
-        Line(
-            [
-                Text("Network"),
-                Text("backbone"),
-                *[ABSENT_CELL] * 3,
-                *(Text(seen.network or "-") for seen in tables),
-                *[ABSENT_CELL] * 2,
-            ]
-        ),
-        Line(
-            [
-                Text("Network"),
-                Text("training"),
-                *[ABSENT_CELL] * 3,
-                *(Text(seen.trained) for seen in tables),
-                *[ABSENT_CELL] * 2,
-            ]
-        ),
+        _line("Network", "backbone", [Text(seen.network or "-") for seen in tables]),
+        _line("Network", "training", [Text(seen.trained) for seen in tables]),
     ]
     for name in sorted(names, key=lambda name: (name.partition(":")[2], names.index(name))):
         title = next(f"{seen.rows[name].title}, {seen.rows[name].type}" for seen in tables if name in seen.rows)
@@ -181,12 +167,11 @@ def overview_table(boards: Sequence[Board], metric: str, claims: Sequence[Claim]
         mean = Number(sum(row_ranks) / len(row_ranks) if row_ranks else None, ".1f")
         wins = Number(row_ranks.count(1.0) if row_ranks else None, "d")
         gaps = [_gap(seen, name, column) for seen in tables]
-        lines.append(Line([Text(column.title), Text(title), *[ABSENT_CELL] * 3, *gaps, mean, wins]))
+        lines.append(_line(column.title, title, gaps, ranks=[mean, wins]))
     lines += claim_lines(claims, tables, columns)
     for seen in tables if len(tables) > 1 else ():
         taus = [_tau(seen, other, column) for other in tables]
-        cells = [*[ABSENT_CELL] * 3, *taus, *[ABSENT_CELL] * 2]
-        lines.append(Line([Text(f"tau-b, {column.title}"), Text(seen.board.dataset), *cells]))
+        lines.append(_line(f"tau-b, {column.title}", seen.board.dataset, taus))
     heads = [seen.board.dataset + (" (paper)" if seen.trained == "printed" else "") for seen in tables]
     return Table(
         title="Overview",

@@ -21,7 +21,7 @@ from hierbench.leaderboard.claims import (
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.paired import Difference
-from hierbench.leaderboard.statistics import BY_HAND, Row
+from hierbench.leaderboard.statistics import BY_HAND, Row, summarise
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published"
 PAPER = ("ce", "crm", "flamingo", "hafeature", "haframe")
@@ -70,6 +70,19 @@ def test_a_claim_is_about_the_row_that_was_not_set_by_hand():
     assert named_rows(SimpleNamespace(rows=[ablated])) == {name: ablated}
     assert not named_rows(SimpleNamespace(rows=[ablated, tuned, other]))
     assert not named_rows(SimpleNamespace(rows=[ablated, replace(ablated, runs=("d",))]))
+
+
+def test_a_tie_is_of_the_rows_that_are_compared():
+    """Here CRM on type I with HAFrame; CRM on type II, which the claim names, prints as HAFrame does."""
+    values = {"crm:type-I": [1.7, 1.72, 1.72], "crm:type-II": [1.84, 1.84, 1.84], "haframe:type-II": [1.83, 1.84, 1.85]}
+    rows = []
+    for name, cells in values.items():
+        method, kind = name.split(":")
+        rows.append(Row(kind, method, method, 3, 3, {"hierdist@5": summarise(cells)}, runs=(name,), seeds=(0, 1, 2)))
+    claim = Claim.model_validate({"says": "x", "row": "crm:type-II", "metric": "hierdist@5", "is": "best"})
+    board = SimpleNamespace(rows=rows, protocol="paper", seeds=(0, 1, 2))
+    (test,) = claim_tests([claim], board, PAPER_BY_NAME)
+    assert test.verdict == "yes" and test.gap.mean == pytest.approx(-0.38 / 3)
 
 
 def test_claims_on_the_published_tables(boards):
