@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,9 +26,6 @@ from hierbench.leaderboard.statistics import (
     welch,
 )
 from hierbench.utils.errors import UserError, unknown_name
-
-if TYPE_CHECKING:
-    pass
 
 BASELINE = "ce"  # cross-entropy, which knows nothing of the tree
 SIGNIFICANT = 0.05  # of the adjusted p
