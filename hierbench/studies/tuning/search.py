@@ -31,9 +31,8 @@ FIRST_SEED = 1000  # final runs count from 0: a seed that was tuned on is never 
 OBJECTIVE = "hierdist@1"
 OTHER_METRICS = (("top1", -1.0), ("mistake_severity", 1.0), ("hierdist@5", 1.0))  # and the sign of what is least
 STARTUP = 6  # configurations that TPE draws at random
-TRIALS_PER_BATCH = (
-    4  # configurations that TPE chooses at once; not the number of workers, so that all machines choose the same
-)
+# Configurations that TPE chooses at once; not the number of workers, so that all machines choose the same.
+TRIALS_PER_BATCH = 4
 WIDENED_AFTER = 8  # configurations of TPE, again and again
 Params = Mapping[str, float]
 
