@@ -15,9 +15,9 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import ConsistencyCheck, FolderReport
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
-from hierbench.sharing import pictures
 from hierbench.sharing.bundle import Bundle, published_ids
-from hierbench.sharing.publication_folder import ANSWERS, SUFFIXES, VERDICT
+from hierbench.sharing.pictures import draw_pictures
+from hierbench.sharing.publication_folder import ANSWER_PICTURES, ANSWERS, PUBLISHED_PICTURES, SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
 from hierbench.sharing.table_page import answers_page, table_page
 from hierbench.sharing.verification.checked_board import checked_board
@@ -92,7 +92,7 @@ def compose(
     report.folder = Path(name)
     notes = write_sources(board.records, [part.records for part in parts])
     if draw:
-        notes += pictures.draw_all(board, dataset, folder, parts[-1].records, data_dir)
+        notes += draw_pictures(PUBLISHED_PICTURES, board, dataset, folder, parts[-1].records, data_dir)
     notes += write_answers(board, dataset, folder, data_dir, draw=draw)
     for kind, suffix in SUFFIXES.items():  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
@@ -111,7 +111,7 @@ def write_answers(board: Board, dataset: str, folder: Path, data_dir: Path, *, d
     answers = published_answers(board, data_dir)
     if answers is None:
         return []
-    notes = pictures.draw_answers(board, dataset, folder, data_dir) if draw else []
+    notes = draw_pictures(ANSWER_PICTURES, board, dataset, folder, board.records, data_dir) if draw else []
     write_text(folder / f"{board.dataset}{ANSWERS}.json", render(rules_table(answers), "json"))
     write_text(folder / f"{board.dataset}{ANSWERS}.md", answers_page(answers, folder))
     return [*notes, *(f"answers: {note}" for note in answers.notes)]

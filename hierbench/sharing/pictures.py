@@ -1,5 +1,6 @@
 """The pictures of a table, drawn from its runs; one without data is left out."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,17 +8,19 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, draw
 from hierbench.leaderboard.board import Board
 from hierbench.runs.record import Records
-from hierbench.sharing.publication_folder import ANSWER_PICTURES, PUBLISHED_PICTURES
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 FROM_SCORES = "operating"  # of all classes; the others are drawn from the records
 
 
-def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir: Path) -> list[str]:
+def draw_pictures(
+    kinds: Iterable[str], board: Board, dataset: str, folder: Path, source: Records, data_dir: Path
+) -> list[str]:
     """Write `<dataset>-<kind>.svg` of a publication, as far as they can be drawn.
 
     Args:
+        kinds: of pictures.
         board: the published table, of verified records.
         dataset: its name or the file of a user's dataset.
         folder: of the publication.
@@ -28,23 +31,12 @@ def draw_all(board: Board, dataset: str, folder: Path, source: Records, data_dir
         a line for each picture that is not drawn.
     """
     notes = []
-    for kind in PUBLISHED_PICTURES:
+    for kind in kinds:
         try:
             if kind == FROM_SCORES:
                 _check_predictions(board, source)
             drawn_board = replace(board, records=source) if kind == FROM_SCORES else board
             draw_one(kind, drawn_board, dataset, data_dir, folder / f"{board.dataset}-{kind}.svg")
-        except UserError as error:
-            notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
-    return notes
-
-
-def draw_answers(board: Board, dataset: str, folder: Path, data_dir: Path) -> list[str]:
-    """Write the pictures of answers that are kept with a publication's runs; return a line for each that is not."""
-    notes = []
-    for kind in ANSWER_PICTURES:
-        try:
-            draw_one(kind, board, dataset, data_dir, folder / f"{board.dataset}-{kind}.svg")
         except UserError as error:
             notes.append(f"no {kind} picture: {one_line(str(error), 300)}")
     return notes

@@ -114,7 +114,7 @@ class Pages:
         from hierbench.config import recipe
         from hierbench.data.datasets import shapes
         from hierbench.figures.plots import style
-        from hierbench.sharing import pictures
+        from hierbench.sharing import compose
 
         real = recipe.recipe_text
 
@@ -125,7 +125,7 @@ class Pages:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shapes, "PER_CLASS", {"train": 4, "val": 2, "test": 8})
             patch.setattr(recipe, "recipe_text", text_of)
-            patch.setattr(pictures, "draw_all", lambda *_: [])  # many; drawn in test_publication.py
+            patch.setattr(compose, "draw_pictures", lambda *_: [])  # many; drawn in test_publication.py
             patch.setenv("HIERBENCH_CACHE_DIR", str(folder / ".cache"))
             patch.setenv("MPLBACKEND", "agg")
             patch.setitem(style.STYLE, "savefig.dpi", 50)
