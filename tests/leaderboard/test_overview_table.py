@@ -13,7 +13,7 @@ from scipy import stats
 
 from hierbench.config.sections import PAPER_METHODS
 from hierbench.figures.plots import overview_plot
-from hierbench.leaderboard.claims import Claim, read_claims
+from hierbench.leaderboard.claims import Claim, named_rows, read_claims
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.overview_table import TableSummary, overview_table
@@ -146,6 +146,16 @@ def printed_numbers(rows):
             mean, width = f"{gap.mean:+.{digits}f}", f"{gap.ci95:.{digits}f}"
             texts |= {mean, mean[1:], f"{mean} +/- {width}", f"{mean[1:]} +/- {width}"}
     return texts
+
+
+def test_what_the_readme_says_of_all_tables():
+    """Of the paper's methods on type II, CRM orders the other classes best, then HAFrame."""
+    boards = open_boards([PUBLISHED], paper=False)
+    assert f"**In all {len(boards)} tables** CRM orders" in (ROOT / "README.md").read_text(encoding="utf-8")
+    for board in boards:
+        rows = named_rows(board)
+        means = {method: rows[f"{method}:type-II"].metrics["hierdist@5"].mean for method in PAPER_METHODS}
+        assert sorted(means, key=means.__getitem__)[:2] == ["crm", "haframe"], board.dataset
 
 
 def test_the_picture_has_every_table():
