@@ -160,7 +160,7 @@ def test_the_command_of_a_published_cell(cli, tmp_path):
         ({"overrides": 3}, "no command: "),
         ({"overrides": ["a.b=1"]}, "no command: "),
         ({"overrides": ["train.epochs=31"]}, "train.epochs was 4 and is 31 here"),
-        ({"tuned": {"ce:type-II": [1]}}, "no command: "),
+        ({"tuned": {"ce:type-I": [1]}}, "no command: "),
         ({"tuned": {}}, "train.lr.transform was "),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_row_whose_request_does_not_plan_it_shows_its_spec(cli, tmp_path, opti
     request = Request.model_validate(lines[0] | {"options": lines[0]["options"] | (options or {})})
     line = lines[0] | {"options": request.options, "request": request.digest}
     (folder / "requests.jsonl").write_text("" if options is None else json.dumps(line) + "\n")
-    done = cli(tmp_path, "reproduce", folder, "ce").ok()
+    done = cli(tmp_path, "reproduce", folder, "ce:type-I").ok()
     spec = Spec.model_validate(json.loads(done.out.splitlines()[0]))
     assert (folder / spec.id).is_dir() and part in done.out
-    cli(tmp_path, "reproduce", folder, "ce", "--run").one_line("ce:type-II: no command")
+    cli(tmp_path, "reproduce", folder, "ce:type-I", "--run").one_line("ce:type-I: no command")
