@@ -109,12 +109,12 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
         if packed.dtype != np.uint8 or packed.size != -(-num * k * width // 8):
             raise ValueError("its ranked classes do not fit its shape")
         bits = np.unpackbits(packed, count=num * k * width).reshape(num, k, width)
-        packed = bits @ (1 << np.arange(width))
-    if packed.shape != (num, k) or packed.dtype.kind not in "iu":
+        packed = bits @ (1 << np.arange(width, dtype=np.uint64))
+    if packed.shape != (num, k) or packed.dtype.kind != "u":
         raise ValueError("its ranked classes do not fit its shape")
     ranked = packed.astype(np.int64)
     in_order = np.sort(ranked, axis=1)
-    if in_order[:, 0].min() < 0 or in_order[:, -1].max() >= num_classes or (k > 1 and (in_order[:, 1:] == in_order[:, :-1]).any()):
+    if in_order[:, -1].max() >= num_classes or (k > 1 and (in_order[:, 1:] == in_order[:, :-1]).any()):
         raise ValueError("a ranked class is unknown or ranked twice")
     digests = [_digest_in(arrays[name]) for name in ("targets_sha256", "source_sha256")]
     return Compact(ranked, num_classes, *digests)

@@ -170,6 +170,7 @@ def test_rows_that_severity_would_have_selected():
     differing = set()
     for table in (
         "cifar100-finetuned",
+        "cifar100-frozen",
         "cifar100-lite2",
         "cifar100-small",
         "cub-frozen",
@@ -189,6 +190,7 @@ def test_rows_that_severity_would_have_selected():
     trained = {(board.dataset, row.method, row.type) for board in boards for row in board.rows if row.method != "crm"}
     untrained = {("grocery-lite2", "flamingo", "type-I"), ("tiny-imagenet-lite2", "ce", "type-I")}
     untrained |= {("cifar100-lite2", "ce", "type-I"), ("cifar100-lite2", "flamingo", "type-II")}
+    untrained |= {("cifar100-frozen", "hafeature", "type-I"), ("cifar100-frozen", "flamingo", "type-II")}
     untrained |= {("tiny-imagenet-lite2", method, "type-II") for method in ("flamingo", "hafeature")}
     untrained |= {("grocery-finetuned", "hafeature", "type-II"), ("tiny-imagenet-small", "ce", "type-II")}
     assert differing == trained | untrained

@@ -29,7 +29,7 @@ class HypStructure(CPCC):
     )
 
     class Params(CPCC.Params):
-        """weight of the correlation; centre that of the mean; nodes and means: see the class."""
+        """weight of the correlation; centre that of the mean; distance: see `CPCC`; nodes and means: see the class."""
 
         nodes: Literal["classes", "all"] = "all"
         centre: float = hyperparameter(0.01, low=0.0, high=100.0)
