@@ -104,12 +104,6 @@ def unpack(arrays: dict[str, NDArray[Any]]) -> Compact:
     num, k, num_classes = map(int, shape)
     if num < 1 or not 1 <= k <= num_classes or k > max(usable_ks(DEFAULT_KS, num_classes)):
         raise ValueError(f"its shape ({num}, {k}, {num_classes}) is impossible")
-    if packed.ndim == 1:  # in as few bits as a class needs, lowest first, as it was published before
-        width = max(1, (num_classes - 1).bit_length())
-        if packed.dtype != np.uint8 or packed.size != -(-num * k * width // 8):
-            raise ValueError("its ranked classes do not fit its shape")
-        bits = np.unpackbits(packed, count=num * k * width).reshape(num, k, width)
-        packed = bits @ (1 << np.arange(width, dtype=np.uint64))
     if packed.shape != (num, k) or packed.dtype.kind != "u":
         raise ValueError("its ranked classes do not fit its shape")
     ranked = packed.astype(np.int64)
