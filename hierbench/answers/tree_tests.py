@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.hierarchy.label_tree import MATRIX_CLASSES, Hierarchy, IntArray
 from hierbench.hierarchy.nodes import Nodes
 
 
@@ -48,12 +48,15 @@ def tree_test(
     num_classes = hierarchy.num_classes
     pairs, counts = np.unique(targets[wrong] * num_classes + predicted[wrong], return_counts=True)
     first, second = np.divmod(pairs, num_classes)
+    matrix = hierarchy.distances if num_classes <= MATRIX_CLASSES else None
     observed = int(hierarchy.distances_between(first, second) @ counts)
     generator = np.random.default_rng(seed)
     milder = 0
     for _ in range(permutations):
         exchanged = generator.permutation(num_classes)
-        distances = hierarchy.distances_between(exchanged[first], exchanged[second])
+        classes = exchanged[first]
+        others = exchanged[second]
+        distances = hierarchy.distances_between(classes, others) if matrix is None else matrix[classes, others]
         milder += int(distances @ counts) <= observed
     return TreeTest(observed / int(wrong.sum()), expected, (milder + 1) / (permutations + 1))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from hierbench.answers import tree_tests
 from hierbench.answers.tree_tests import confusion_tree, mean_distance, tree_test
 from tests.answers.test_rules import T
 from tests.support.reference import ragged_trees
@@ -13,7 +14,7 @@ from tests.support.reference import ragged_trees
 TARGETS, PREDICTED = np.array([0, 0, 2, 1, 3]), np.array([1, 1, 3, 3, 3])
 
 
-def test_worked_example():
+def test_worked_example(monkeypatch):
     done = tree_test(PREDICTED, TARGETS, T)
     assert (done.severity, done.expected) == pytest.approx((1.25, 5 / 3))
     wrong = TARGETS != PREDICTED
@@ -26,6 +27,8 @@ def test_worked_example():
     assert np.mean(np.array(every) <= 1.25) == pytest.approx(1 / 3)
     assert done.p == pytest.approx(1 / 3, abs=0.06)  # 999 of the 24, four standard errors
     assert tree_test(PREDICTED, TARGETS, T, permutations=19).p >= 1 / 20
+    monkeypatch.setattr(tree_tests, "MATRIX_CLASSES", 0)  # as for a larger tree
+    assert tree_test(PREDICTED, TARGETS, T) == done
 
 
 @given(ragged_trees())
