@@ -111,8 +111,6 @@ def cover_scores(chunk: NodeProbabilities, targets: Tensor, most: int) -> Tensor
     for classes, mass, _, waiting in _sequence(chunk, most):
         scores = torch.where(waiting, torch.maximum(scores, mass), scores)
         waiting &= classes != targets
-        if not bool(waiting.any()):
-            break
     return scores
 
 
@@ -126,8 +124,6 @@ def covered_classes(chunk: NodeProbabilities, bound: float, most: int) -> Tensor
     for _, mass, nodes, waiting in _sequence(chunk, most):
         waiting &= mass <= bound
         chosen[waiting] = nodes[waiting]
-        if not bool(waiting.any()):
-            break
     tree = chunk.tables.nodes
     paths = torch.cat([tree.paths, torch.zeros_like(tree.paths[:, :1])], dim=1)
     return (paths[None, :, :, None] == chosen[:, None, None, :]).flatten(2).any(dim=2)
@@ -136,23 +132,28 @@ def covered_classes(chunk: NodeProbabilities, bound: float, most: int) -> Tensor
 def _sequence(chunk: NodeProbabilities, most: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Yield, after one class more: that class [B], mass [B] and nodes [B, m] of the cover, and who still asks [B].
 
-    The caller takes examples out of the last. A class that the cover already holds does not change the cover.
+    The caller takes examples out of the last. A class that the cover already holds does not change the cover; once it
+    holds all, nothing does. It ends when that is so for everyone who asks.
     """
     order = chunk.classes.argsort(dim=1, descending=True, stable=True)
     covers = Covers(chunk, most)
     waiting = torch.ones(len(chunk), dtype=torch.bool, device=chunk.classes.device)
     nodes = torch.full((len(chunk), most), NONE, device=chunk.classes.device)
     mass = chunk.classes.new_zeros(len(chunk))
+    holds_all = torch.zeros_like(waiting)
     for place in range(order.shape[1]):
         classes = order[:, place]
-        waiting_rows = waiting.nonzero()[:, 0]
-        covers.add(waiting_rows, classes[waiting_rows])  # also one that the cover holds: a later cover may need it
-        rows = (waiting & ~_in_cover(chunk, nodes, classes)).nonzero()[:, 0]
+        rows = (waiting & ~holds_all).nonzero()[:, 0]
+        if not len(rows):
+            return
+        covers.add(rows, classes[rows])  # also one that the cover holds: a later cover may need it
+        rows = rows[~_in_cover(chunk, nodes[rows], classes[rows])]
         if len(rows):
             at_root = covers.covers[rows, 0]
             best = at_root[torch.arange(len(rows), device=rows.device), _fewest(at_root)]
             mass[rows] = best[:, MASS].to(mass)
             nodes[rows] = best[:, NODES].long()
+            holds_all[rows] = best[:, SIZE] == order.shape[1]
         yield classes, mass, nodes, waiting
 
 
@@ -164,7 +165,7 @@ def _fewest(covers: Tensor) -> Tensor:
 
 
 def _in_cover(chunk: NodeProbabilities, nodes: Tensor, classes: Tensor) -> Tensor:
-    """Return whether a class [B] of each example lies at or below one of its nodes [B, m]."""
+    """Return whether classes [R] lie at or below one of the nodes [R, m] of each."""
     tree = chunk.tables.nodes
     path = tree.paths[classes]
     return (path[:, :, None] == nodes[:, None, :]).flatten(1).any(dim=1) | (nodes == 0).any(dim=1)
