@@ -118,14 +118,14 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
     drawing = severity_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
-    for axes, titles in zip(panels, (4, 14), strict=True):
+    for axes, titles in zip(panels, (4, 17), strict=True):
         assert len(axes.patches) == titles * 11
     heights = [patch.get_height() for patch in panels[0].patches[:11]]
     top1 = Board.of("tiny-imagenet-frozen", read_records(PUBLISHED))["ce", "type-I"].metrics["top1"].mean
     assert sum(heights) == pytest.approx(100 - top1, abs=0.01)
     assert panels[1].get_xlabel() == "height of the lowest common ancestor"
     legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    assert legend[:4] == ["cross-entropy", "CRM", "Flamingo", "HAFeature"] and len(legend) == 14
+    assert legend[:4] == ["cross-entropy", "CRM", "Flamingo", "HAFeature"] and len(legend) == 17
 
 
 # Trade-off
@@ -238,10 +238,10 @@ def test_choosing_a_run(tmp_path, small):
 def test_curves_of_the_published_runs():
     drawing = curves_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
     panels = drawing.figure.axes
-    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 12, 12, 12]
+    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 15, 15, 15]
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
     assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
-    assert len({line.get_marker() for line in panels[3].lines}) == 12
+    assert len({(line.get_marker(), line.get_color()) for line in panels[3].lines}) == 15
     assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)
 
 

@@ -35,7 +35,7 @@ def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
     pairs = [(row, name) for row in rows for name in PAPER_METRICS]
     gaps = [difference(values_by_seed(row, PAPER_METRICS)[name], bases[row.type][name]) for row, name in pairs]
     arrows, adjusted = make_arrows(board), holm([gap.p for gap in gaps])
-    assert len(board.tests) == len(gaps) == 16 * 5
+    assert len(board.tests) == len(gaps) == 19 * 5
     for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
         better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
         assert arrows.get((row.key, name), "") == (better if p < 0.05 else ""), (row.method, name)
@@ -71,10 +71,10 @@ def test_the_page_of_differences_has_the_tests_of_the_arrows():
     board = replace(board, rows=rows, seeds=(0, 1, 2))
     arrows, pairs = make_arrows(board), compare_rows(board, "ce")
     bold = {(p.row.key, name) for p in pairs for name, gap in p.differences.items() if gap.significant}
-    assert bold == arrows.keys() and len(board.tests) == 15 * 5
+    assert bold == arrows.keys() and len(board.tests) == 18 * 5
     text = render(differences_table(board, pairs), "markdown")
-    assert "Holm's correction over all 75 differences; those of rows that are not ranked are not tested" in text
-    assert len(pairs) == 16
+    assert "Holm's correction over all 90 differences; those of rows that are not ranked are not tested" in text
+    assert len(pairs) == 19
 
 
 def test_differences_from_a_reference_are_one_family(published):

@@ -185,6 +185,7 @@ def test_rows_that_severity_would_have_selected():
         "cub-finetuned",
         "grocery-finetuned",
         "grocery-lite2",
+        "tiny-imagenet-frozen",
         "tiny-imagenet-lite2",
         "tiny-imagenet-small",
     ):
@@ -200,6 +201,8 @@ def test_rows_that_severity_would_have_selected():
     untrained |= {("cifar100-frozen", "hafeature", "type-I"), ("cifar100-frozen", "flamingo", "type-II")}
     untrained |= {("tiny-imagenet-lite2", method, "type-II") for method in ("flamingo", "hafeature")}
     untrained |= {("grocery-finetuned", "hafeature", "type-II"), ("tiny-imagenet-small", "ce", "type-II")}
+    untrained |= {("tiny-imagenet-frozen", method, "type-I") for method in ("ce", "flamingo", "hafeature")}
+    untrained |= {("tiny-imagenet-frozen", method, "type-II") for method in ("flamingo", "hafeature", "haframe")}
     assert differing == trained | untrained
 
 

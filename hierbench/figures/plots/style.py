@@ -110,6 +110,10 @@ SPARE = [
     LineLook(ORANGE, "d", (0, (2, 2)), "\\\\"),
     LineLook(SKY, "H", (0, (6, 1, 1, 1, 1, 1)), "--"),
     LineLook(BLACK, "X", (0, (1, 3)), "||"),
+    LineLook(PURPLE, "*", (0, (3, 2, 1, 2)), "++"),
+    LineLook(GREY, "P", (0, (8, 1, 1, 1)), "////"),
+    LineLook(BLUE, ">", (0, (4, 3)), "xx"),
+    LineLook(GREEN, "p", (0, (2, 3)), "\\\\"),
 ]
 
 
