@@ -242,6 +242,8 @@ def test_curves_of_the_published_runs():
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
     assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
     assert len({(line.get_marker(), line.get_color()) for line in panels[3].lines}) == 15
+    looks = style.assign_looks(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)).rows)
+    assert len({(look.marker, look.colour) for look in looks.values()}) == 17  # all shipped methods
     assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)
 
 
