@@ -11,7 +11,6 @@ from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_r
 from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
 from hierbench.runs.record import Record, Records
-from hierbench.utils.text import counted
 
 NO_VALUE = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}
@@ -108,8 +107,7 @@ def remarks_on(
         views = f", views {newest.model.views}" * (newest.model.views > 1)
     # A record says "default" for any file that was given in place of the library's: its digest tells them apart.
     weights = f", weights {newest.model.weights} (SHA-256 {newest.weights[:8]})" if newest.weights else ""
-    length = counted(train.epochs, "epoch")
-    remarks = [f"{newest.model.backbone}{views}{weights}, {length}, batch {train.batch_size}, {train.precision}"]
+    remarks = [f"{newest.model.backbone}{views}{weights}, {train.length}, batch {train.batch_size}, {train.precision}"]
     rates = {(record.job.type, record.job.train.lr) for record in records}
     mixed = {kind for kind, count in Counter(kind for kind, _ in rates).items() if count > 1}
     # One spec of each kind: the others differ in seeds, hyperparameters and code, which are no departures.

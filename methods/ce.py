@@ -14,6 +14,7 @@ class CrossEntropy(Method):
     name = "ce"
     title = "cross-entropy"
     source = "Liang & Davis, ICCV 2023, section 4: the baseline of Tables 2 to 5"
+    types = ("pooled", "type-I", "type-II")
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         super().__init__(hierarchy, num_features, params)

@@ -20,6 +20,7 @@ class CRM(PostHoc):
     name = "crm"
     title = "CRM"
     source = "Karthik et al., No Cost Likelihood Manipulation at Test Time, ICLR 2021: argmin of the expected cost P C"
+    types = ("pooled", "type-I", "type-II")
     base = "ce"
 
     def __init__(self, hierarchy: Hierarchy, params: Any = None) -> None:

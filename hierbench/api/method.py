@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from hierbench.config.sections import FEATURE_TYPES, FeatureType
+from hierbench.config.sections import PAPER_TYPES, FeatureType
 from hierbench.config.validation import Closed, validated
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.errors import UserError
@@ -59,7 +59,7 @@ class Declared:
     title: ClassVar[str]
     source: ClassVar[str]
     version: ClassVar[str] = "1"
-    types: ClassVar[tuple[FeatureType, ...]] = FEATURE_TYPES
+    types: ClassVar[tuple[FeatureType, ...]] = PAPER_TYPES
 
     class Params(Parameters):
         """No hyperparameters unless the method declares some."""

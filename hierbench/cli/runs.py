@@ -45,7 +45,7 @@ def runs(
             name += f" ({differing[record.id]})" if record.id in differing else ""
         state = record.state if record.state != "unfinished" else str(record.status.get("state", "planned"))
         if state == "running" and record.spec is not None and Lock(record.folder).holder() is None:
-            state = f"stopped at epoch {record.epochs_done} of {record.spec.train.epochs}"
+            state = f"stopped at epoch {record.epochs_done} of {record.spec.train.rounds}"
         numbers = [record.metrics.get("top1"), record.metrics.get("mistake_severity")]
         recipe = record.dataset.name if record.dataset else ""
         lines.append(

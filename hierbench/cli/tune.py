@@ -19,10 +19,10 @@ def tune(
         typer.Option("--methods", "--method", help="all, paper, or names and paths.", autocompletion=complete_methods),
     ] = "haframe",
     sampler: Annotated[
-        Literal["grid", "tpe"] | None, "Every point of the grid, or TPE; by default the recipe's."
+        Literal["grid", "random", "tpe"] | None, "All points of the grid, a draw, or TPE; by default the recipe's."
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Number of TPE's configurations; by default the recipe's or the grid's.")
+        int | None, typer.Option(min=1, help="Configurations of a draw or TPE; by default the recipe's or the grid's.")
     ] = None,
     storage: Annotated[str | None, "Database of the trials; by default a SQLite file in the runs folder."] = None,
     output: Annotated[Path | None, "File for the result; by default tuned/DATASET.toml in the runs folder."] = None,

@@ -7,15 +7,18 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from hierbench.config.rates import Rate, Rates, flat_rates
 from hierbench.config.validation import Closed
+from hierbench.utils.text import counted
 
-FeatureType = Literal["type-I", "type-II"]
+FeatureType = Literal["pooled", "type-I", "type-II"]
 Precision = Literal["float32", "bfloat16"]
 AskedPrecision = Literal["auto", "float32", "bfloat16"]
-FEATURE_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")
+FEATURE_TYPES: tuple[FeatureType, ...] = ("pooled", "type-I", "type-II")
+PAPER_TYPES: tuple[FeatureType, ...] = ("type-I", "type-II")  # with trained layers between the backbone and the method
 Protocol = Literal["paper", "authors"]
 Sampling = Literal["natural", "balanced", "blocks"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "authors")
 GroupInput = Literal["activated", "raw"]
+STEPS_PER_ROUND = 1000  # of a training whose length is in steps
 FEATURES = re.compile(r"features-([1-9][0-9]{0,4})")  # in place of a backbone
 
 
@@ -24,14 +27,14 @@ Side = Annotated[int, Field(ge=1, le=4096)]  # of an image, pixels
 
 
 class RatesOfTypes(Closed):
-    """Learning rates per type."""
+    """Learning rates per type; a method on the pooled features has those of type I."""
 
     type_i: Rates = Field(alias="type-I")
     type_ii: Rates = Field(alias="type-II")
 
     def of(self, feature_type: FeatureType) -> Rates:
         """Return the learning rates of a type."""
-        return self.type_i if feature_type == "type-I" else self.type_ii
+        return self.type_ii if feature_type == "type-II" else self.type_i
 
 
 class Model(Closed):
@@ -85,10 +88,26 @@ class Model(Closed):
         return self
 
 
-class Train(Closed):
+class Length(Closed):
+    """The length of a training: epochs, or steps in place of them, with the cosine's rate at every step."""
+
+    epochs: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    steps: Annotated[int, Field(ge=0, le=100_000_000)] = 0
+
+    @property
+    def rounds(self) -> int:
+        """The number of its parts that end with a validation: epochs, or parts of `STEPS_PER_ROUND` steps."""
+        return self.epochs or -(-self.steps // STEPS_PER_ROUND)
+
+    @property
+    def length(self) -> str:
+        """The length in words."""
+        return counted(self.epochs, "epoch") if self.epochs else counted(self.steps, "step")
+
+
+class Train(Length):
     """Optimiser, schedule and length (docs/protocols.md, rows 16 to 21)."""
 
-    epochs: Annotated[int, Field(ge=1, le=1_000_000)]
     batch_size: Annotated[int, Field(ge=2, le=1_000_000)]
     # Of backbone and feature extractor; head and loss are always float32. "auto" is bfloat16 where the device has it.
     precision: AskedPrecision = "auto"
@@ -112,7 +131,11 @@ class Train(Closed):
     def _nothing_is_ignored(self) -> Self:
         if self.optimizer == "adamw" and self.momentum != 0.9:
             raise ValueError("momentum is for sgd; adamw has PyTorch's betas")
-        if self.warmup_epochs >= self.epochs:
+        if (self.epochs > 0) == (self.steps > 0):
+            raise ValueError(f"epochs = {self.epochs} and steps = {self.steps}: the length is one of the two")
+        if self.warmup_epochs and self.steps:
+            raise ValueError("warmup_epochs is for a length in epochs")
+        if self.epochs and self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs = {self.warmup_epochs} must be less than epochs = {self.epochs}")
         return self
 
@@ -169,6 +192,8 @@ class Evaluation(Closed):
     # Which examples come last, only for `drop_last`: those of the last classes ("class"), or those stored last in test
     # and a random choice by the run's seed in validation ("file").
     drop_order: Literal["class", "file"] = "class"
+    # The tested model: of the epoch with the best validation accuracy, the first of equals, or of the last.
+    tested: Literal["best", "last"] = "best"
     ddof: Literal[0, 1] = 1  # of the standard deviation in the interval over runs (docs/protocols.md, row 4)
 
     @model_validator(mode="after")
@@ -210,14 +235,19 @@ class Expected(Closed):
 class Tune(Closed):
     """How hyperparameters and learning rates are searched.
 
-    `grid` {method: {name: values}} replaces the grids that methods declare; TPE searches from the smallest to the
-    largest value. "lr.backbone", "lr.transform" and "lr.classifier" are learning rates, which a file may write as a
-    table `lr`. The method "all" stands for every trained one without points of its own for a rate.
+    `grid` {method: {name: values}} replaces the grids that methods declare; a random search and TPE go from the
+    smallest to the largest value. "lr.backbone", "lr.transform" and "lr.classifier" are learning rates, which a file
+    may write as a table `lr`. The method "all" stands for every trained one without points of its own for a rate.
     """
 
     runs: Annotated[int, Field(ge=1, le=10_000)] = 3  # per configuration; configurations are compared by the mean
-    sampler: Literal["grid", "tpe"] = "grid"
-    trials: Annotated[int, Field(ge=1)] | None = None  # of TPE; by default as many as the largest grid has points
+    sampler: Literal["grid", "random", "tpe"] = "grid"
+    trials: Annotated[int, Field(ge=1)] | None = (
+        None  # but of a grid; by default as many as the largest grid has points
+    )
+    # The best configurations are trained again until each has `finalist_runs`, and the mean of these decides.
+    finalists: Annotated[int, Field(ge=0, le=1_000)] = 0
+    finalist_runs: Annotated[int, Field(ge=1, le=10_000)] = 3
     every: Annotated[int, Field(ge=1)] | None = None  # as train.every, for a search on a part of the training images
     # The search that chose what stands in the recipe: configurations of each row x runs of each; "" for none.
     searched: Annotated[str, Field(pattern=r"^([1-9]\d* x [1-9]\d*)?$")] = ""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from hierbench.config.rates import JobRates
 from hierbench.config.recipe_source import PLAIN_NAME
-from hierbench.config.sections import Augment, Evaluation, FeatureType, Model, Precision, Protocol, Sampling
+from hierbench.config.sections import Augment, Evaluation, FeatureType, Length, Model, Precision, Protocol, Sampling
 from hierbench.config.validation import Closed
 
 # Raise this when the engine's numbers change (training loop, schedule, evaluation, augmentation), so that results of
@@ -17,7 +17,8 @@ CODE_VERSION = 2
 # Keys that came after the first records, in the spec only where they differ from their default: older ids hold.
 ADDED = {
     "model": ("tokens", "input_size", "frozen", "views"),
-    "train": ("optimizer", "warmup_epochs", "layer_decay", "sampling", "every"),
+    "train": ("optimizer", "warmup_epochs", "layer_decay", "sampling", "every", "steps"),
+    "evaluation": ("tested",),
 }
 
 
@@ -40,10 +41,9 @@ class MethodSpec(Closed):
     params: dict[str, Any]
 
 
-class TrainSpec(Closed):
+class TrainSpec(Length):
     """Length, precision and optimiser, with the learning rates of the job's type."""
 
-    epochs: int
     batch_size: int
     precision: Precision = "float32"
     micro_batch: int = 0

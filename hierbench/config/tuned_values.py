@@ -23,10 +23,11 @@ class Tuned(Closed):
     params: dict[str, float]  # by hyperparameter; "lr.backbone", "lr.transform" and "lr.classifier" are learning rates
     study: str  # of Optuna, which holds all trials
     date: str  # of the end of the search
-    sampler: str  # "grid" or "tpe"
+    sampler: str  # "grid", "random" or "tpe"
     trials: int  # completed configurations
     pruned: int = 0  # configurations of searches before 0.2 that were stopped early
     runs: int  # per configuration
+    finalists: str = ""  # how many of the best were trained further x their runs, of which the mean decides
     earlier: int = 0  # configurations of searches that this one replaced, as when a range is widened
     mean: float  # of validation hierdist@1 over the runs
     ci95: float | None = None  # half-width of its interval, None below two runs

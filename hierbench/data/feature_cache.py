@@ -20,7 +20,9 @@ from hierbench.utils.arrays import map_array
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_json_object, refuse_links
 
-FEATURES_VERSION = 1  # raise it, and CODE_VERSION of specs, when features are computed otherwise
+# Raise it when features are computed otherwise, and CODE_VERSION of specs where that is more than rounding. 2: a CPU
+# computes a few images at a time.
+FEATURES_VERSION = 2
 BACKBONE_SEED = 0  # of a backbone that is drawn at random: one for all jobs, so that they share its features
 CACHE_FILE = re.compile(r"meta\.json|checked\.json|(train|val|test)-((rows|features)\.npy|done)|\..*\.tmp")
 

@@ -84,8 +84,8 @@ def recorded_seconds(recipe: Recipe, setting: Setting) -> dict[FeatureType, floa
     for record in read_records(setting.store.root):
         spec = record.spec
         if record.done and spec is not None and spec.base is None and spec.dataset.name == recipe.dataset:
-            ran = (spec.train.epochs, spec.train.every, spec.model.backbone)
-            if ran == (recipe.train.epochs, recipe.train.every, recipe.model.backbone):
+            ran = (spec.train.length, spec.train.every, spec.model.backbone)
+            if ran == (recipe.train.length, recipe.train.every, recipe.model.backbone):
                 seconds.setdefault(spec.type, []).append(record.seconds)
     return {kind: statistics.median(values) for kind, values in seconds.items()}
 
@@ -106,7 +106,7 @@ def _seconds_per_job(
     tree = stand_in_tree(recipe.expected.level_sizes) if prepared is None else prepared.hierarchy(recipe.distance)
     num = max(1, sizes["train"] // recipe.train.every)
     batch = min(recipe.train.batch_size, num)
-    steps = recipe.train.epochs * (num // batch)  # the last short batch of an epoch is dropped
+    steps = recipe.train.steps or recipe.train.epochs * (num // batch)  # the last short batch of an epoch is dropped
     part = max(2, min(batch, recipe.train.micro_batch or batch) // setting.devices)
     torch.set_num_threads(setting.threads or before)
     try:

@@ -163,4 +163,4 @@ def _mirrored_parameters(plan: Plan) -> dict[str, str]:
 
 def job_work(job: Job) -> float:
     """Return the work of a job in the progress bar: its epochs."""
-    return float(job.spec.train.epochs) if job.trains else RESCORE_WORK
+    return float(job.spec.train.rounds) if job.trains else RESCORE_WORK

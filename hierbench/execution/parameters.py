@@ -40,4 +40,5 @@ def num_features(recipe: Recipe, hierarchy: Hierarchy, feature_type: FeatureType
     """Return D, the width of the features that a method of this type gets."""
     if feature_type == "type-II":
         return hierarchy.num_classes
-    return recipe.model.type_i_units or cached_backbone(recipe.model).num_channels
+    units = 0 if feature_type == "pooled" else recipe.model.type_i_units
+    return units or cached_backbone(recipe.model).num_channels

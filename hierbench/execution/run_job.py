@@ -216,7 +216,7 @@ def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch
 
     def on_epoch(epoch: int, model: Classifier) -> None:
         after_epoch()
-        keep_snapshot(run, setting.snapshots, job.spec.train.epochs, epoch, model)
+        keep_snapshot(run, setting.snapshots, job.spec.train.rounds, epoch, model)
 
     trainer.train(job, prepared, run, setting.device, report, weights, on_epoch, setting.gpus, setting.devices)
 

@@ -98,7 +98,7 @@ def _run(job: Job, setting: Setting) -> int:
     if missing and not is_finished(job.spec, setting.store):
         say(f"{label} takes the predictions of a job that is not done; run first: hierbench job {missing[0]}")
         return 1
-    with Meter(label, float(job.spec.train.epochs)) as meter:
+    with Meter(label, float(job.spec.train.rounds)) as meter:
         outcome = execute_when_free(job, setting, partial(meter.part, "epochs"), meter.say)
     if outcome.state == "failed":
         say(f"failed: {label}: {outcome.error} ({run.folder}/status.json)")

@@ -65,7 +65,7 @@ def run_in_workers(queue: Queue, setting: Setting) -> None:
                 if slot not in workers:
                     workers[slot] = Worker(setting, slot)
                 workers[slot].start(job)
-                queue.on_progress(job, 0.0, job.spec.train.epochs)  # shown while the worker starts
+                queue.on_progress(job, 0.0, job.spec.train.rounds)  # shown while the worker starts
             gone = [slot for slot, worker in workers.items() if worker.job and not worker.poll(queue)]
             for slot in gone:
                 del workers[slot]

@@ -94,7 +94,7 @@ def build_classifier(
     Args:
         method: its class.
         hierarchy: over the K classes.
-        feature_type: "type-I" or "type-II".
+        feature_type: "pooled", "type-I" or "type-II".
         model: the recipe's section.
         params: the method's `Params`, None for the defaults.
         weights: the file of `model.weights`, None for random ones; a frozen backbone is not part of the model.
@@ -106,10 +106,11 @@ def build_classifier(
     if network is None:
         network = cached_backbone(model) if model.frozen else loaded_backbone(model, weights)
     features: TypeI | TypeII
-    if feature_type == "type-I":
-        features = TypeI(network.num_channels, model.type_i_units, model.type_i_pool)
-    else:
+    if feature_type == "type-II":
         features = TypeII(network.num_channels, hierarchy.num_classes, network.norm_momentum, network.init_convolution)
+    else:
+        layers = Model(backbone=model.backbone, type_i_units=0) if feature_type == "pooled" else model
+        features = TypeI(network.num_channels, layers.type_i_units, layers.type_i_pool)
     return Classifier(network, features, method(hierarchy, features.num_features, params))
 
 

@@ -23,7 +23,8 @@ class TypeI(nn.Module):
 
     Args:
         num_channels: C.
-        num_features: D, width of the layer; 0 omits the layer and its norms, so D = C (docs/protocols.md, row 12).
+        num_features: D, width of the layer; 0 omits the layer and its norms, so D = C (docs/protocols.md, row 12), as
+            for the type "pooled", on which cross-entropy is a linear probe.
         pool: "average" or "max" over the whole map (docs/protocols.md, row 11).
     """
 

@@ -34,4 +34,4 @@ class Peers:
                 self._said.add(job.id)
                 note(f"note: {job.spec.label} is with {holder}; waiting for it")
             if job.trains:
-                on_progress(job, read_record(self.store.run(job.id).folder).epochs_done, job.spec.train.epochs)
+                on_progress(job, read_record(self.store.run(job.id).folder).epochs_done, job.spec.train.rounds)

@@ -47,11 +47,13 @@ RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 
 
 class Budget(Closed):
-    """How long hyperparameters were searched for, and by which study of Optuna."""
+    """How long hyperparameters were searched for, by which study, and the validation HierDist@1 of the choice."""
 
     trials: Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
     runs: Annotated[int, Field(strict=True, ge=1, le=10_000)]  # of each trial
     study: str
+    finalists: Annotated[str, Field(max_length=20)] = ""  # see `Tuned`
+    mean: Annotated[float, Field(ge=0)] | None = None
     ends: Annotated[tuple[Annotated[str, Field(max_length=100)], ...], Field(max_length=20)] = ()  # see `Tuned`
 
 

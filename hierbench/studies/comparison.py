@@ -190,7 +190,8 @@ def _budgets(jobs: Sequence[Job], tuned: TunedRows) -> dict[str, Any]:
         names = [method_of[job_id] for job_id in (job.id, *job.spec.bases)]
         entry = next((tuned[name, job.spec.type] for name in names if (name, job.spec.type) in tuned), None)
         if entry is not None:
-            budget = Budget(trials=entry.configurations, runs=entry.runs, study=entry.study, ends=entry.ends)
+            kept = entry.model_dump(include={"runs", "study", "finalists", "mean", "ends"})
+            budget = Budget(trials=entry.configurations, **kept)
             budgets[f"{names[0]}:{job.spec.type}"] = budget.model_dump(mode="json", exclude_defaults=True)
     return budgets
 

@@ -50,7 +50,7 @@ def summary(plan: Plan, seconds: float | None = None) -> str:
         text = f"{jobs}, all blocked: {blocked}"
     else:
         parts = [f"{counts['train']} to train", f"{counts['rescore']} to re-rank", f"{counts['cached']} cached"]
-        text = f"{jobs}, {', '.join(parts)}" + f"; {counted(recipe.train.epochs, 'epoch')} each" * (counts["train"] > 0)
+        text = f"{jobs}, {', '.join(parts)}" + f"; {recipe.train.length} each" * (counts["train"] > 0)
     if seconds and (blocked or counts["train"]):
         text += f"; {about(seconds)} on this machine ({plan.setting.device})"
     return f"{recipe.title}, protocol {recipe.protocol}: {text}"

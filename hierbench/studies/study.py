@@ -11,6 +11,7 @@ from hierbench.execution.execution import Batch, Execution
 from hierbench.execution.plan import Plan
 from hierbench.execution.scheduler import create_runs
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.protocol import protocol_options
 from hierbench.leaderboard.table import CommandOutput, Table
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import Request, record_request, request_options
@@ -85,6 +86,7 @@ def record(plan: Plan) -> Request:
     """Record the request behind a plan in the runs folder."""
     request = plan.request
     options = {**request_options(request.options, request.num_seeds), **plan.options}
+    options |= protocol_options(request.recipe.dataset)
     return record_request(
         request.store.root, plan.kind, request.recipe.dataset, options, plan.recorded_ids, plan.budgets
     )

@@ -88,11 +88,11 @@ def restart(plan: Sequence[Job], store: Store, every: int) -> None:
     """Clear runs that lack snapshots, as they were trained to keep fewer, so that they start over."""
     for job in plan:
         run = store.run(job.id)
-        if is_usable(run, every, job.spec.train.epochs):
+        if is_usable(run, every, job.spec.train.rounds):
             continue
         lock = Lock(run.folder)
         try:
-            if lock.acquire() and not is_usable(run, every, job.spec.train.epochs):  # else another process trains it
+            if lock.acquire() and not is_usable(run, every, job.spec.train.rounds):  # else another process trains it
                 run.clear()
                 remove_made(run.subfolder("snapshots"), SNAPSHOT)
         finally:

@@ -86,12 +86,13 @@ def learning_rate(initial: float, epoch: float, epochs: int, warmup: int = 0) ->
 def set_rates(optimizer: torch.optim.Optimizer, train: TrainSpec, epoch: int, done: float = 1.0) -> dict[str, float]:
     """Give each group its learning rate of an epoch, from 0, and return all rates by group, own groups last.
 
-    In a warm-up, the rate is that of the step with which the share `done` of the epoch's steps is done.
+    Where the training's length is in steps, `epoch` is the number of a step, from 0. In a warm-up, the rate is that of
+    the step with which the share `done` of the epoch's steps is done.
     """
     warmup = train.warmup_epochs
     time = min(epoch + done, warmup) if epoch < warmup else epoch
     groups = dict.fromkeys([*Rates.model_fields, *(group["name"] for group in optimizer.param_groups)])
-    rates = {name: learning_rate(train.lr.of(name), time, train.epochs, warmup) for name in groups}
+    rates = {name: learning_rate(train.lr.of(name), time, train.steps or train.epochs, warmup) for name in groups}
     for group in optimizer.param_groups:
         group["lr"] = rates[group["name"]] * group.get("scale", 1.0)
     return rates

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.config.sections import Sampling
+from hierbench.config.sections import STEPS_PER_ROUND, Sampling
 from hierbench.data.feature_cache import CacheRequest, find_features
 from hierbench.data.feature_split import PIECE, PIECES_AT_A_TIME, open_split
 from hierbench.data.loader import Split
@@ -94,38 +94,44 @@ def train(
     rows = rows_of_every(labels, spec.train.every)
     batch_size = min(spec.train.batch_size, len(rows))
     num_micro = count_micro_batches(batch_size, spec.train.micro_batch, num_ranks)
-    steps = len(rows) // batch_size
-    epochs = spec.train.epochs
+    rounds = spec.train.rounds
+    steps_of = [len(rows) // batch_size] * rounds  # the last short batch of an epoch is dropped
+    if spec.train.steps:
+        steps_of = [min(STEPS_PER_ROUND, spec.train.steps - STEPS_PER_ROUND * number) for number in range(rounds)]
     progress = _resume(run, model, optimizer)
     torch.set_num_threads(progress["threads"])  # a resumed run rounds as it did before
-    is_unfinished = len(progress["history"]) < epochs and not spec.model.frozen
-    if fabric.device.type == "cuda" and is_unfinished and steps * epochs >= FEW_STEPS:
+    is_unfinished = len(progress["history"]) < rounds and not spec.model.frozen
+    if fabric.device.type == "cuda" and is_unfinished and sum(steps_of) >= FEW_STEPS:
         size = spec.model.input_size or prepared.meta["image_size"]
         shapes = batch_shapes(batch_size, num_micro, num_ranks, size)
         compile_embedding(model, shapes, IMAGE_TYPES[spec.train.precision], fabric.autocast)
     history: list[HistoryRow] = progress["history"]
     if history and fabric.is_global_zero:
         run.write_history(history)  # it may be lost, and is not written again after the last epoch
-    for epoch in range(len(history), epochs):
-        current = set_rates(optimizer, spec.train, epoch)
+    for epoch in range(len(history), rounds):  # or a part of a training whose length is in steps
+        steps = steps_of[epoch]
+        first = epoch * STEPS_PER_ROUND if spec.train.steps else epoch
+        current = set_rates(optimizer, spec.train, first)
         torch.manual_seed(seed_for(spec.seed, 1 + epoch))  # everything random within an epoch follows from this
-        # The last short batch is dropped.
-        order = rows[epoch_order(labels[rows], steps * batch_size, spec.train.sampling)]
+        order = rows[order_of_round(labels[rows], steps * batch_size, spec.train.sampling)]
         batches = train_split.train_batches([m for b in order.split(batch_size) for m in b.chunk(num_micro)])
         losses: list[Tensor] = []
         model.train()
         for done in range(1, steps + 1):
-            if epoch < spec.train.warmup_epochs:
+            if spec.train.steps:
+                set_rates(optimizer, spec.train, first + done - 1)
+            elif epoch < spec.train.warmup_epochs:
                 set_rates(optimizer, spec.train, epoch, done / steps)
-            model.method.progress = (epoch + (done - 1) / steps) / epochs
+            model.method.progress = (sum(steps_of[:epoch]) + done - 1) / sum(steps_of)
             losses.append(step(islice(batches, num_micro), batch_size))  # no synchronisation within the epoch
-            report(epoch + done / steps, epochs)
+            report(epoch + done / steps, rounds)
         mean_terms = average_terms(torch.stack(losses), step.names, epoch)
 
         metrics = validate(fabric, model, val_split, hierarchy, epoch)
         history.append(history_row(epoch + 1, current, mean_terms, metrics))
         merit = model.method.merit(metrics)
-        if merit > progress["best_top1"]:  # strictly: the first of equals wins
+        is_last = epoch + 1 == rounds
+        if is_last if spec.evaluation.tested == "last" else merit > progress["best_top1"]:  # the first of equals wins
             best = {name: value.detach().cpu().clone() for name, value in model.state_dict().items()}
             progress |= {"best_top1": merit, "best_epoch": epoch + 1, "best": best}
         if fabric.is_global_zero:
@@ -135,7 +141,7 @@ def train(
                 on_epoch(epoch + 1, model)
             run.write_history(history)  # before the checkpoint, which marks the epoch as complete
             run.guard()
-            pace.save(run.folder / "checkpoint.pt", progress | {"last": last}, is_last=epoch + 1 == epochs)
+            pace.save(run.folder / "checkpoint.pt", progress | {"last": last}, is_last=is_last)
 
     _finish(fabric, model, job, prepared, run, progress)
 
@@ -169,6 +175,15 @@ def rows_of_every(labels: Tensor, every: int) -> Tensor:
     counts = labels.bincount()
     place = torch.arange(len(labels)) - (counts.cumsum(0) - counts).repeat_interleave(counts)  # within the class
     return order[place % every == 0].sort().values
+
+
+def order_of_round(labels: Tensor, num: int, sampling: Sampling) -> Tensor:
+    """Return `num` rows in the order of training: an epoch's, or where it takes more than one, whole ones on end."""
+    orders = []
+    while num > len(labels):
+        orders.append(epoch_order(labels, len(labels), sampling))
+        num -= len(labels)
+    return torch.cat([*orders, epoch_order(labels, num, sampling)])
 
 
 def epoch_order(labels: Tensor, num: int, sampling: Sampling) -> Tensor:

@@ -159,7 +159,7 @@ def settings(side: Side) -> dict[str, str]:
         "Seed": str(spec.seed),
         "Hyperparameters": parameters(spec) or "none",
         "Backbone": f"{spec.model.backbone}{weights}",
-        "Training": f"{train.epochs} epochs, batch {train.batch_size}, {train.precision}, momentum {train.momentum:g}, "
+        "Training": f"{train.length}, batch {train.batch_size}, {train.precision}, momentum {train.momentum:g}, "
         f"weight decay {train.weight_decay:g}",
         "Learning rates": ", ".join(f"{name} {rate:g}" for name, rate in train.lr.model_dump().items()),
         "Run": side.id[:12],

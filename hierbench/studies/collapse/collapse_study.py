@@ -54,7 +54,7 @@ def collapse(options: Options, every: int | None) -> CommandOutput:
         num_classes = request.prepared.hierarchy("height").num_classes
         _check_classes(request.prepared, num_classes)
     recipes = frame_recipes(request.recipe, num_classes)
-    plan = plan_collapse(request, methods, recipes, every or default_every(recipe.train.epochs))
+    plan = plan_collapse(request, methods, recipes, every or default_every(recipe.train.rounds))
     return carry_out(plan, collapse_report).shown
 
 
@@ -77,7 +77,7 @@ def plan_collapse(
     """
     options = request.options
     inputs = request.inputs
-    epochs = request.recipe.train.epochs
+    epochs = request.recipe.train.rounds
     if request.prepared is None:
         rows = [(frame.method, frame.type, True) for frame in FRAMES]
         planned = plan_without_data(rows, request.num_seeds, inputs.missing)

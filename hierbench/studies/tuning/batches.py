@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optuna.trial import Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hierbench.execution.execution import Batch, Execution
 from hierbench.runs.job import Job
@@ -43,6 +43,25 @@ class Batches:
             yield Batch(jobs, self.labels, on_end=self._on_end)
             for trial in batch:
                 self._end(trial)
+        yield from self._confirm()
+
+    def _confirm(self) -> Iterator[Batch]:
+        """Yield the further runs of the finalists, and compare these by the mean of all their runs."""
+        tune = self.target.recipe.tune
+        finalists = self.search.finalists(tune.finalists)
+        jobs_of = {trial.number: self.target.jobs(trial.params, tune.runs, tune.finalist_runs) for trial in finalists}
+        jobs = [job for trial in finalists for job in jobs_of[trial.number]]
+        if not jobs:
+            return
+        for trial in finalists:
+            self.labels |= {job.id: f"{self._label(trial)} seed {job.spec.seed}" for job in jobs_of[trial.number]}
+        self.execution.leave_out([job for job in jobs if is_finished(job.spec, self.store)])
+        self.request = extend_request(self.store.root, self.request, [job.id for job in jobs])
+        yield Batch(jobs, self.labels, on_end=lambda job: self.execution.count(job, self.labels[job.id]))
+        for trial in finalists:
+            runs = jobs_of[trial.number]
+            if not any(job.id in self.execution.failed for job in runs):
+                self.search.confirm(trial, [read_record(self.store.run(job.id).folder).result["val"] for job in runs])
 
     def _on_end(self, job: Job) -> None:
         """End the trial of a job if all its runs are done."""
@@ -68,7 +87,7 @@ class Batches:
         if frozen.state == TrialState.COMPLETE:
             self.execution.meter.say(f"{self._label(trial)}: validation {OBJECTIVE} {frozen.value:.4f}")
 
-    def _label(self, trial: Trial) -> str:
+    def _label(self, trial: Trial | FrozenTrial) -> str:
         return f"{self.target.label} {format_params(trial.params)}"
 
 

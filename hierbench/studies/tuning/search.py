@@ -7,13 +7,15 @@ the work through the locks of its runs.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import product
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState
+from scipy.stats import qmc
 
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.rates import PREFIX, RATE_NAMES
@@ -33,27 +35,16 @@ OTHER_METRICS = (("top1", -1.0), ("mistake_severity", 1.0), ("hierdist@5", 1.0))
 STARTUP = 6  # configurations that TPE draws at random
 # Configurations that TPE chooses at once; not the number of workers, so that all machines choose the same.
 TRIALS_PER_BATCH = 4
-WIDENED_AFTER = 8  # configurations of TPE, again and again
 Params = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The space of a search: a grid {name: values}, or ranges {name: (low, high)} with a number of trials.
-
-    `limits` {name: (least, largest)} are the values that a hyperparameter can have at all, and `logs` says what is on a
-    logarithmic scale where the ranges have been widened.
-    """
+    """The space of a search: a grid {name: values}, or ranges {name: (low, high)} with a number of trials."""
 
     grid: Mapping[str, Sequence[float]]
     ranges: Mapping[str, tuple[float, float]]
     trials: int
-    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    logs: Mapping[str, bool] = field(default_factory=dict)
-
-    def is_log(self, name: str) -> bool:
-        """Whether a range is searched on a logarithmic scale, as it was from the beginning."""
-        return self.logs.get(name, is_logarithmic(name, *self.ranges[name]))
 
     @property
     def points(self) -> list[dict[str, float]]:
@@ -62,41 +53,37 @@ class Space:
 
     def ends_near(self, params: Params) -> tuple[str, ...]:
         """Return the hyperparameters within a twentieth of an end of their ranges, as users see them."""
-        ends = [(name, value, *self.ranges[name]) for name, value in params.items() if self._place(name, value)]
+        ends = [(name, value, *self.ranges[name]) for name, value in params.items() if self._is_at_end(name, value)]
         return tuple(f"{name} {value:.3g} of {low:g} to {high:g}" for name, value, low, high in ends)
 
-    def _place(self, name: str, value: float) -> int:
-        """Return -1 for a value within a twentieth of the lower end of its range, 1 for the upper, else 0."""
+    def _is_at_end(self, name: str, value: float) -> bool:
         low, high = self.ranges[name]
         if low >= high:
-            return 0
-        scale = math.log if self.is_log(name) else float
-        share = (scale(value) - scale(low)) / (scale(high) - scale(low))
-        return int(share >= 0.95) - int(share <= 0.05)
+            return False
+        scale = math.log if is_logarithmic(name, low, high) else float
+        return abs((scale(value) - scale(low)) / (scale(high) - scale(low)) - 0.5) >= 0.45
 
-    def widened(self, params: Params) -> "Space":
-        """Return the space with each range longer by half beyond the end near which its value lies, within limits."""
-        ranges = dict(self.ranges)
-        for name, (low, high) in self.ranges.items():
-            place = self._place(name, params[name])
-            least, largest = self.limits.get(name, (-math.inf, math.inf))
-            if place < 0:
-                low = max(low * math.sqrt(low / high) if self.is_log(name) else low - (high - low) / 2.0, least)
-            elif place > 0:
-                high = min(high * math.sqrt(high / low) if self.is_log(name) else high + (high - low) / 2.0, largest)
-            ranges[name] = (low, high)
-        return replace(self, ranges=ranges, logs={name: self.is_log(name) for name in ranges})
+    def draw(self, num: int, seed: int) -> list[dict[str, float]]:
+        """Return points of the ranges, the first of a scrambled Sobol sequence (Owen, J. Complexity 14, 1998)."""
+        unit = qmc.Sobol(len(self.ranges), rng=seed).random_base2(max(0, num - 1).bit_length())[:num]
+        points: list[dict[str, float]] = [{} for _ in range(num)]
+        for column, name in enumerate(sorted(self.ranges)):
+            low, high = self.ranges[name]
+            is_log = is_logarithmic(name, low, high)
+            for point, share in zip(points, unit[:, column].tolist(), strict=True):
+                point[name] = low * (high / low) ** share if is_log else low + (high - low) * share
+        return points
 
     def of(self, model: Model, feature_type: FeatureType) -> "Space | None":
         """Return the space of one type, with as many trials; None where nothing of it is left.
 
-        Type I on a frozen backbone has no parameters with the backbone's rate: all its points would be one training.
+        Type I on a frozen backbone has no parameters with the backbone's rate, and pooled features have none with that
+        of a transform: all points of these would be one training.
         """
-        idle = f"{PREFIX}backbone"
-        if not (model.frozen and feature_type == "type-I" and idle in self.grid):
-            return self
-        grid = {name: values for name, values in self.grid.items() if name != idle}
-        ranges = {name: bounds for name, bounds in self.ranges.items() if name != idle}
+        idle = {f"{PREFIX}backbone"} if model.frozen and feature_type != "type-II" else set()
+        idle |= {f"{PREFIX}transform"} if feature_type == "pooled" else set()
+        grid = {name: values for name, values in self.grid.items() if name not in idle}
+        ranges = {name: bounds for name, bounds in self.ranges.items() if name not in idle}
         return replace(self, grid=grid, ranges=ranges) if grid else None
 
 
@@ -110,12 +97,9 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
         UserError: the recipe's grid has a name that the method does not tune, no points, or a value out of bounds.
     """
     grid: dict[str, Sequence[float]] = {}
-    limits = dict[str, tuple[float, float]]()
     for name, info in method.cls.Params.model_fields.items():
         extra = info.json_schema_extra
         declared: dict[str, Any] = extra if isinstance(extra, dict) else {}
-        low, high = declared.get("limits", (-math.inf, math.inf))
-        limits[name] = (low, high)
         if declared.get("grid"):
             grid[name] = [float(value) for value in declared["grid"]]
     not_shared = [name for name in recipe.tune.grid.get("all", {}) if name not in RATE_NAMES]
@@ -143,7 +127,7 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
     if not grid:
         return None
     ranges = {name: (min(values), max(values)) for name, values in grid.items()}
-    space = Space(grid, ranges, math.prod(len(values) for values in grid.values()), limits)
+    space = Space(grid, ranges, math.prod(len(values) for values in grid.values()))
     for point in space.points:
         params = {name: value for name, value in point.items() if not name.startswith(PREFIX)}
         method.params(recipe.params_for(method.name) | params)  # raises out of bounds
@@ -166,13 +150,20 @@ class Target:
     type: FeatureType
     weights: str | None
 
-    def jobs(self, params: Params) -> list[Job]:
-        """Return the runs of a configuration."""
+    def jobs(self, params: Params, first: int = 0, runs: int = 0) -> list[Job]:
+        """Return the runs of a configuration from the number `first` on, by default all that every one has."""
         recipe = with_params(self.recipe, self.method.name, dict(params))
         return [
             Job(make_spec(recipe, self.prepared, self.method, self.type, seed, self.weights, split="val"), self.method)
-            for seed in range(FIRST_SEED, FIRST_SEED + recipe.tune.runs)
+            for seed in range(FIRST_SEED + first, FIRST_SEED + (runs or recipe.tune.runs))
         ]
+
+    @property
+    def seed(self) -> int:
+        """The seed of a random search: of the data, the network and the row, so that no two rows share a draw."""
+        return int(
+            sha256(f"{self.recipe.data.dataset} {self.recipe.model.backbone} {self.row}".encode()).hexdigest()[:8], 16
+        )
 
     def start(self, space: Space) -> dict[str, float]:
         """Return the recipe's own values of the searched parameters, TPE's first configuration."""
@@ -200,7 +191,7 @@ class Target:
             else:
                 del content["method"]["params"][name]
         searched: Any = [list(map(list, space.grid.items()))]
-        if sampler == "tpe":
+        if sampler != "grid":
             searched = [sorted(space.ranges.items()), sorted(self.start(space).items())]
         digest = json_digest([content, self.recipe.tune.runs, sampler, searched])
         return f"{self.recipe.dataset} {self.recipe.protocol} {self.label} {sampler} {digest[:12]}"
@@ -212,13 +203,13 @@ def is_logarithmic(name: str, low: float, high: float) -> bool:
 
 
 class Search:
-    """The configurations of one search and their results; `sampler` is "grid" or "tpe".
+    """The configurations of one search and their results; `sampler` is "grid", "random" or "tpe".
 
-    TPE begins with the configuration `start`, and its ranges include it. After each eight configurations those
-    ranges are widened at whose ends the best one lies, see `Space.widened`; a larger budget continues a smaller one.
+    The last two begin with the configuration `start`, which the ranges include. Of a random search the others are
+    drawn with `seed`, see `Space.draw`; of TPE the first `STARTUP` are.
     """
 
-    def __init__(self, space: Space, sampler: str, start: Params | None = None) -> None:
+    def __init__(self, space: Space, sampler: str, start: Params | None = None, seed: int = 0) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         if start is not None:
             ends = {name: (*space.ranges[name], start[name]) for name in space.ranges}
@@ -226,23 +217,26 @@ class Search:
         self.space = space
         self.sampler = sampler
         self.start = start
+        self.seed = seed
+        self._more = dict[int, list[Mapping[str, Any]]]()  # results of further runs, by number of a trial
         self._study = optuna.create_study(
             direction="minimize", sampler=optuna.samplers.TPESampler(seed=0, n_startup_trials=STARTUP)
         )
 
     def next(self) -> list[Trial]:
-        """Choose the configurations to try next: all points of a grid, `TRIALS_PER_BATCH` from TPE; [] at the end."""
+        """Choose what to try next: all points of a grid or of a draw, `TRIALS_PER_BATCH` from TPE; [] at the end."""
         num_trials = self.space.trials - len(self._study.trials)
         distributions: dict[str, Any]
-        if self.sampler == "tpe":
-            results = self.results()
-            if results and len(self._study.trials) % WIDENED_AFTER == 0 and num_trials:
-                self.space = self.space.widened(results[0][0])
+        if self.sampler != "grid":
             ranges = self.space.ranges.items()
-            distributions = {name: FloatDistribution(*ends, log=self.space.is_log(name)) for name, ends in ranges}
-            if self.start is not None and not self._study.trials:
-                self._study.enqueue_trial(dict(self.start))
-            return [self._study.ask(distributions) for _ in range(min(TRIALS_PER_BATCH, num_trials))]
+            distributions = {name: FloatDistribution(*ends, log=is_logarithmic(name, *ends)) for name, ends in ranges}
+            points = [] if self.start is None or self._study.trials else [dict(self.start)]
+            if self.sampler == "random" and num_trials:
+                points += self.space.draw(num_trials - len(points), self.seed)
+            for point in points:
+                self._study.enqueue_trial(point)
+            at_once = num_trials if self.sampler == "random" else TRIALS_PER_BATCH
+            return [self._study.ask(distributions) for _ in range(min(at_once, num_trials))]
         distributions = {name: CategoricalDistribution(list(values)) for name, values in self.space.grid.items()}
         for point in self.space.points[:num_trials]:
             self._study.enqueue_trial(point)
@@ -258,15 +252,34 @@ class Search:
         else:
             self._study.tell(trial, _mean_of(trial, OBJECTIVE))
 
+    def finalists(self, num: int) -> list[FrozenTrial]:
+        """Return the best complete trials, the best first."""
+        return sorted(self._complete(), key=lambda trial: trial.value or 0.0)[:num]
+
+    def confirm(self, trial: FrozenTrial, results: Sequence[Mapping[str, Any]]) -> None:
+        """Add the results of further runs of a finalist; finalists are then compared by the mean of all."""
+        self._more[trial.number] = list(results)
+
     def trials(self) -> list[FrozenTrial]:
         """Return all trials so far, in order of choice."""
         return self._study.get_trials(deepcopy=False)
 
     def results(self) -> list[tuple[dict[str, Any], Summary]]:
-        """Return hyperparameters and summary of the complete trials, best first; equal ones in the order of choice."""
-        complete = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
-        ranked = sorted(complete, key=lambda trial: trial.value or 0.0)
-        return [(trial.params, summarise(trial.user_attrs[OBJECTIVE])) for trial in ranked]
+        """Return hyperparameters and summary of the complete trials, finalists and then best first.
+
+        Equal ones are in the order of choice.
+        """
+        more = self._more
+        values = {
+            trial.number: [*trial.user_attrs[OBJECTIVE], *(result[OBJECTIVE] for result in more.get(trial.number, ()))]
+            for trial in self._complete()
+        }
+        summaries = {number: summarise(numbers) for number, numbers in values.items()}
+        ranked = sorted(self._complete(), key=lambda t: (t.number not in more, summaries[t.number].mean or 0.0))
+        return [(trial.params, summaries[trial.number]) for trial in ranked]
+
+    def _complete(self) -> list[FrozenTrial]:
+        return [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
 
     def other_choices(self) -> dict[str, dict[str, Any]]:
         """Return the configuration that another rule would have chosen, by the rule; {} without a complete trial.
@@ -274,7 +287,7 @@ class Search:
         The rules are the best mean of each of `OTHER_METRICS`, and the least severity among the configurations whose
         top-1 accuracy is within half a point of the best.
         """
-        trials = [trial for trial in self.trials() if trial.state == TrialState.COMPLETE]
+        trials = self._complete()
         if not trials:
             return {}
         most = max(_mean_of(trial, "top1") for trial in trials)

@@ -66,9 +66,9 @@ def tune(
     """Search for all methods on all types side by side; the exit code is 0, or 1 where a run failed."""
     recipe = requested_recipe(options)
     sampler = sampler or recipe.tune.sampler
-    if options.uses_ray and sampler == "tpe":
-        raise UserError("--sampler tpe runs on this machine only; --executor ray takes --sampler grid")
-    if sampler == "tpe":
+    if options.uses_ray and sampler != "grid":
+        raise UserError(f"--sampler {sampler} runs on this machine only; --executor ray takes --sampler grid")
+    if sampler != "grid":
         trials = trials or recipe.tune.trials
     methods, num_broken = _tunable_methods(requested_methods(options))
     methods, searches = _find_searches(options, recipe, methods, sampler, trials)
@@ -83,12 +83,12 @@ def tune(
     finished: list[FinishedSearch] = []
     trained = search_recipe(request.recipe)
     with redirect_stdout(stderr), Execution(plan) as execution:  # a method may print
-        num_runs = sum(search.space.trials for search in searches) * request.recipe.tune.runs
-        execution.meter.expect(float(num_runs * trained.train.epochs))
+        num_runs = sum(count_runs(search.space, request.recipe) for search in searches)
+        execution.meter.expect(float(num_runs * trained.train.rounds))
         started: list[Batches] = []
         for method, feature_type, space in searches:
             target = Target(trained, request.prepared, method, feature_type, request.inputs.digest)
-            search = Search(space, sampler, target.start(space))
+            search = Search(space, sampler, target.start(space), target.seed)
             started.append(start_search(target, search, storage, recorded, execution))
         run_side_by_side(started, execution)
         for batches in started:
@@ -102,9 +102,15 @@ def tune(
     return CommandOutput(ranking_table(finished, file) if finished else None, lines, 1 if has_failed else 0)
 
 
+def count_runs(space: Space, recipe: Recipe) -> int:
+    """Return the number of runs of a search: of each configuration, and the further ones of the finalists."""
+    tune = recipe.tune
+    return space.trials * tune.runs + tune.finalists * max(0, tune.finalist_runs - tune.runs)
+
+
 def plan_searches(request: ResolvedRequest, searches: Sequence[PlannedSearch], details: Mapping[str, Any]) -> Plan:
     """Return the plan of searches; jobs follow from results, and are added to the recorded request then."""
-    num_runs = sum(search.space.trials for search in searches) * request.recipe.tune.runs
+    num_runs = sum(count_runs(search.space, request.recipe) for search in searches)
     options = {"seeds": request.recipe.tune.runs, **details}
     return Plan(
         request,
@@ -126,7 +132,7 @@ def searches_table(plan: Plan, searches: Sequence[PlannedSearch]) -> Table:
         values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
         words = [method.name, feature_type, str(space.trials), str(recipe.tune.runs), values]
         rows.append(Line(list(map(Text, words))))
-    kinds = [search.type for search in searches for _ in range(search.space.trials * recipe.tune.runs)]
+    kinds = [search.type for search in searches for _ in range(count_runs(search.space, recipe))]
     needed = estimate(recipe, kinds, inputs, plan.setting)
     notes = [describe(extraction, recipe) for extraction in needed.extractions]
     if needed.seconds:
@@ -168,7 +174,9 @@ def end_search(batches: Batches) -> FinishedSearch | None:
     """Record where the best value lies at an end of its range; return None if no configuration was completed."""
     target = batches.target
     search = batches.search
-    best = winner(search, batches.record.name, target.recipe.tune.runs)
+    tune = target.recipe.tune
+    finalists = f"{tune.finalists} x {tune.finalist_runs}" if tune.finalists else ""
+    best = winner(search, batches.record.name, tune.runs, finalists)
     if best is None:
         say(f"{target.label}: no configuration was completed")
         return None
@@ -190,10 +198,10 @@ def _tunable_methods(names: Sequence[str]) -> tuple[list[LoadedMethod], int]:
 def _find_searches(
     options: Options, recipe: Recipe, methods: Sequence[LoadedMethod], sampler: str, trials: int | None
 ) -> tuple[list[LoadedMethod], list[PlannedSearch]]:
-    """Return the methods that have a search space, and the spaces of each by type; TPE gives all as many trials."""
+    """Return the methods that have a search space, and each one's spaces by type; only grids differ in the trials."""
     # Methods without anything to tune are left out; one that --set names, or all that are named, must have something.
     if sampler == "grid" and trials is not None:
-        raise UserError("--trials is for --sampler tpe; a grid has as many as it has points")
+        raise UserError("--trials is for --sampler random and tpe; a grid has as many as it has points")
     spaces = list[tuple[LoadedMethod, Space]]()
     notes = list[str]()
     for method in methods:
@@ -232,7 +240,7 @@ def _find_searches(
     return [method for method, _ in spaces], searches
 
 
-def winner(search: Search, study: str, runs: int) -> Tuned | None:
+def winner(search: Search, study: str, runs: int, finalists: str = "") -> Tuned | None:
     """Return the best configuration and how sure it is, or None if no configuration was completed."""
     results = search.results()
     if not results:
@@ -250,6 +258,7 @@ def winner(search: Search, study: str, runs: int) -> Tuned | None:
         sampler=search.sampler,
         trials=len(results),
         runs=runs,
+        finalists=finalists,
         mean=best.mean,
         ci95=best.ci95,
         runner_up=second,
