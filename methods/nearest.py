@@ -1,10 +1,10 @@
 """The best class, and the others by their distance from it: a reference that needs no training with the tree."""
 
+import torch
 from torch import Tensor
 
 from hierbench import PostHoc
 from hierbench.hierarchy import distances_from
-from hierbench.metrics import top_classes
 
 
 class Nearest(PostHoc):
@@ -17,5 +17,7 @@ class Nearest(PostHoc):
 
     def rescore(self, probabilities: Tensor) -> Tensor:
         """Return minus the distance [N, K] from the best class, ties to the lower index, for probabilities [N, K]."""
-        best = top_classes(probabilities, 1)[:, 0]
+        classes = torch.arange(probabilities.shape[1], device=probabilities.device)
+        largest = probabilities.amax(dim=1, keepdim=True)
+        best = torch.where(probabilities == largest, classes, len(classes)).amin(dim=1)
         return -distances_from(best, self.hierarchy).to(probabilities)

@@ -56,7 +56,7 @@ MESSAGES = {  # of ce, crm and flamingo on type I, seeds 0 to 2
     f"tune {SHAPES} --method crm": "crm has no hyperparameters to tune; it re-ranks ce",
     f"tune {SHAPES} --methods all --set tune.grid.crm.lr.classifier=[1]": "crm has no hyperparameters to tune",
     f"tune {SHAPES} --method hafram": "did you mean 'haframe'",
-    f"tune {SHAPES} --trials 3": "--trials is for --sampler tpe",
+    f"tune {SHAPES} --trials 3": "--trials is for --sampler random and tpe",
     f"tune {SHAPES} --sampler tpe --executor ray": "--sampler tpe runs on this machine only",
     f"tune {SHAPES} --executor ray --jobs 2": "--jobs is for this machine",
     f"tune {SHAPES} --types type-I": "cannot use type-I",

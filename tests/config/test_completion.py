@@ -38,9 +38,14 @@ def test_words(complete, words, offered):
 
 @pytest.mark.parametrize("command", ["run", "tune"])
 def test_methods_are_completed_after_each_comma(complete, command):
-    assert complete(command, "--types", "type-I,") == ["type-I,type-II"]
-    assert complete(command, "--methods", "hafr") == ["haframe"]
-    assert complete(command, "--methods", "ce,haf") == ["ce,hafeature", "ce,haframe"]
+    assert complete(command, "--types", "type-I,") == ["type-I,pooled", "type-I,type-II"]
+    assert complete(command, "--methods", "multil") == ["multilevel_ce"]
+    assert complete(command, "--methods", "ce,haf") == [
+        "ce,hafeature",
+        "ce,haframe",
+        "ce,haframe_frame",
+        "ce,haframe_paper",
+    ]
     assert "ce,ce" not in complete(command, "--methods", "ce,") and "ce,paper" in complete(command, "--methods", "ce,")
     assert set(complete_methods("")) == {"all", "paper", *method_names()}
 
@@ -52,6 +57,6 @@ def test_the_script_calls_back_and_nothing_heavy_is_loaded(cli, tmp_path):
         "import sys\nfrom hierbench.cli.main import main\nsys.argv = ['hierbench']\ntry:\n    main()\n"
         "except SystemExit:\n    print(sorted({'torch', 'pandas', 'optuna', 'mlflow'} & set(sys.modules)))"
     )
-    words = "hierbench\nrun\n--methods\nhafr"
+    words = "hierbench\nrun\n--methods\nmultil"
     environment = {"_HIERBENCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
-    assert cli.real(tmp_path, python=("-c", program), **environment).ok().out.split() == ["haframe", "[]"]
+    assert cli.real(tmp_path, python=("-c", program), **environment).ok().out.split() == ["multilevel_ce", "[]"]

@@ -18,13 +18,13 @@ OVERRIDES = {  # of the recipe shapes; several are separated by spaces
     "train.lr.type-I.head=1": "^recipe shapes: unknown key 'train.lr.type-I.head'; known: train.lr.type-I.backbone, "
     "train.lr.type-I.classifier, train.lr.type-I.transform$",
     "evaluation.ddofs=1": "^recipe shapes: unknown key 'evaluation.ddofs'; did you mean 'evaluation.ddof'? known: "
-    "evaluation.ddof, evaluation.drop_last, evaluation.drop_order$",
+    "evaluation.ddof, evaluation.drop_last, evaluation.drop_order, evaluation.tested$",
     # A key of another section: that one is meant.
     "data.backbone=x": "^recipe shapes: unknown key 'data.backbone'; did you mean 'model.backbone'? known: "
     "data.dataset, data.jpeg_quality$",
     "authors.model.type_i_units=3": "unknown key 'authors'",
     "protocol=authors": "choose a protocol with --protocol",
-    "train.epochs=0": "train.epochs = 0: it must be at least 1",
+    "train.epochs=0": "train: epochs = 0 and steps = 0: the length is one of the two",
     "train.epochs=many": "train.epochs = 'many': it must be a whole number",
     "train.batch_size=1": "train.batch_size = 1",
     "augment.mean=[0.5]": "augment.mean",

@@ -1,6 +1,8 @@
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hierbench.api.registry import find_method
@@ -80,7 +82,7 @@ def test_type_i_on_a_frozen_backbone_has_no_rate_of_the_backbone():
     space = search_space(recipe, find_method("haframe"))
     narrowed = space.of(recipe.model, "type-I")
     assert list(narrowed.grid) == list(narrowed.ranges) == ["alpha", "gamma"] and len(narrowed.points) == 2
-    assert space.of(recipe.model, "type-II") is space is space.of(load_recipe("shapes").model, "type-I")
+    assert space.of(recipe.model, "type-II") == space == space.of(load_recipe("shapes").model, "type-I")
     assert search_space(recipe, find_method("ce")).of(recipe.model, "type-I") is None
 
 
@@ -116,7 +118,7 @@ def tried(search, value_of=value_of):
     return configurations
 
 
-@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "random"])
 def test_a_search_chooses_the_same_whenever_it_is_started(sampler):
     """Runs of a killed command are reused, and two commands share the work."""
     space = Space(GRID.grid, GRID.ranges, 4 if sampler == "grid" else 14)
@@ -204,30 +206,23 @@ def test_a_search_over_a_wider_range_counts_the_one_before(tmp_path):
         assert read_tuned(file)[key].budget == f"{configurations} x 3"
 
 
-def test_ranges_are_widened_where_the_best_value_is_at_an_end():
-    """By half their length after each eight configurations, within the limits; rates by half of their decades."""
-    ranges = {"alpha": (0.4, 0.6), "gamma": (1.0, 2.0), "lr.classifier": (0.01, 1.0)}
-    space = Space({}, ranges, 24, {"alpha": (0.0, 0.65)})
-    assert space.widened({"alpha": 0.6, "gamma": 1.5, "lr.classifier": 0.011}).ranges == {
-        "alpha": (0.4, 0.65),
-        "gamma": (1.0, 2.0),
-        "lr.classifier": (pytest.approx(0.001), 1.0),
-    }
-    assert space.widened({"alpha": 0.4, "gamma": 2.0, "lr.classifier": 1.0}).ranges == {
-        "alpha": (pytest.approx(0.3), 0.6),
-        "gamma": (1.0, 2.5),
-        "lr.classifier": (0.01, pytest.approx(10.0)),
-    }
-    assert search_space(load_recipe("shapes"), find_method("haframe")).limits["alpha"] == (0.0, 1.0)
-
-
-@pytest.mark.parametrize(("sign", "low", "high"), [(-1.0, 1.0, 8.0), (1.0, 1.0, 5.0)])
-def test_a_range_that_is_widened_keeps_its_scale(sign, low, high):
-    """Also where its upper end becomes ten times the lower one."""
-    search = Search(Space({}, {"gamma": (low, high)}, 24, {"gamma": (0.1, 20.0)}), "tpe")
-    gammas = [params["gamma"] for params in tried(search, lambda params: sign * params["gamma"])]
-    assert low <= min(gammas[:8]) and max(gammas[:8]) <= high and not search.space.is_log("gamma")
-    assert max(gammas) > high if sign < 0 else min(gammas) < low
+def test_a_random_search_covers_the_ranges_and_its_finalists_are_compared_by_all_their_runs():
+    """The first configuration is the recipe's; of eight others each eighth of every range has one."""
+    space = Space({}, {"gamma": (1.0, 5.0), "lr.classifier": (1e-3, 1e1)}, 9)
+    start = {"gamma": 2.0, "lr.classifier": 0.1}
+    search = Search(space, "random", start, seed=7)
+    drawn = tried(search, lambda params: abs(params["gamma"] - 3.0))
+    assert drawn[0] == start and drawn == tried(Search(space, "random", start, seed=7), lambda params: 1.0)
+    assert drawn[1:] != tried(Search(space, "random", start, seed=8), lambda params: 1.0)[1:]
+    assert sorted(int((params["gamma"] - 1.0) * 2.0) for params in drawn[1:]) == [*range(8)]
+    assert sorted(int(2.0 * math.log10(params["lr.classifier"]) + 6.0) for params in drawn[1:]) == [*range(8)]
+    first, second = search.finalists(2)
+    assert [first.params, second.params] == [params for params, _ in search.results()[:2]]
+    search.confirm(first, [results_of(9.0)])
+    search.confirm(second, [results_of(1.0)])
+    best, other = search.results()[:2]
+    assert (best[0], other[0]) == (second.params, first.params) and len(best[1].values) == 3
+    assert winner(search, "s", 1, "2 x 3").mean == pytest.approx(np.mean(best[1].values))
 
 
 def test_what_another_rule_would_have_chosen():

@@ -14,18 +14,18 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hierbench.figures.plots import overview_plot, style
+from hierbench.figures.plots import style, verdict_plot
 from hierbench.leaderboard.answers_table import answers_tables
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.claims import read_claims
-from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
+from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.formats import html, render
-from hierbench.leaderboard.overview_table import TableSummary, overview_table
 from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
 from hierbench.leaderboard.tables.board_table import seeds as seeds_of
+from hierbench.leaderboard.verdict import Evidence
+from hierbench.leaderboard.verdict_table import verdict_table
 from hierbench.runs import answer_file, compact, further_metrics, requests
 from hierbench.runs.findings import CAVEAT
 from hierbench.runs.method_files import PYTHON, source_folders, source_name
@@ -44,7 +44,6 @@ from hierbench.utils.files import open_regular
 
 ASSETS = ("style.css", "tables.js", "icon.svg")
 INDEX_PICTURE = "tradeoff"
-OVERVIEW = PAPER_BY_NAME["mistake_severity"]  # by which the paper ranks
 MOST_DRAWN = 50  # rows of a table that has a picture: the legend of 60 leaves no room for the axes
 DOWNLOADS = {"csv": "CSV", "json": "JSON", "latex": "LaTeX"}
 RECORDS_ARCHIVE = "records.zip"
@@ -252,19 +251,16 @@ def write_method(writer: Writer, method: MethodPage) -> None:
 
 
 def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[MethodPage]) -> None:
-    """Write the page that lists all; where there are several tables, their overview comes first."""
+    """Write the page that lists all; where there are tables of the protocol, their verdict comes first."""
     boards = [page.table.board for page in pages if page.table.board.rows]
     picture = ""
     across = Markup()
-    if len(boards) > 1:
-        across = table_markup(
-            replace(overview_table(boards, OVERVIEW.name, read_claims()), title="What holds across tables")
-        )
-        picture = "overview.svg"
+    evidence = Evidence.of(boards)
+    if any(evidence.rows.values()):
+        across = table_markup(verdict_table(evidence))
+        picture = "verdict.svg"
         with style.house_style():
-            style.write_figure(
-                overview_plot.draw([TableSummary.of(board) for board in boards], OVERVIEW), writer.add(picture)
-            )
+            style.write_figure(verdict_plot.draw(evidence), writer.add(picture))
     writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 
