@@ -18,6 +18,7 @@ from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.runs import compact
 from hierbench.runs.answer_file import RunAnswers, kept_answers
 from hierbench.runs.record import Record
+from hierbench.runs.run_archive import opened
 from hierbench.utils.errors import UserError
 
 ANSWER_COLUMNS = {
@@ -131,7 +132,7 @@ def board_answers(
         raise UserError(f"no row of {board.dataset} has answers: {notes[-1] if notes else 'it has no trained run'}")
     run = counted_runs(rows[0], board.records)[0]
     try:
-        targets = run.predictions()[1] if run.has_predictions else compact.read_targets(board.records.root)
+        targets = run.predictions()[1] if run.has_predictions else compact.read_targets(opened(board.records.root))
     except (OSError, ValueError) as error:
         raise UserError(f"the targets of run {run.id[:12]} cannot be read: {error}") from None
     return BoardAnswers(

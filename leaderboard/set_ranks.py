@@ -38,8 +38,8 @@ def rank_rows(evidence: Evidence, metric: str, seconds: dict[str, float] | None 
     correction over all pairs (Benavoli, Corani & Mangili, JMLR 17, 2016).
     """
     names = evidence.protocol.ranks
-    tables = evidence.rows[CHOICE_NETWORK].values()
-    tables = [rows for rows in tables if all(_mean(rows, name, metric) for name in names)]
+    all_rows = evidence.rows[CHOICE_NETWORK].values()
+    tables = [rows for rows in all_rows if all(_mean(rows, name, metric) for name in names)]
     if not tables:
         return RankOrder([], [], 0)
     sign = -1.0 if PAPER_BY_NAME[metric].higher else 1.0

@@ -17,14 +17,17 @@ def publish(
     selection: RunSelection,
     metrics: MetricsOption = None,
     update: Annotated[bool, "Add these runs to an existing publication."] = False,
+    formats: Annotated[str, "Further files of the table: csv, latex, both, or none."] = "csv,latex",
 ) -> None:
     """Publish a table with the evidence behind it.
 
-    The evidence is records, compact predictions, sources of methods, pictures and the verdict of verification.
+    The evidence is one archive of records and compact predictions; beside it are sources of methods, pictures and the
+    verdict of verification.
     """
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.sharing.publication import publish as publish_table
+    from hierbench.sharing.publication_folder import requested_formats
 
     columns = None if metrics is None else requested_columns(metrics)
-    lines = publish_table(dataset, output, selection, columns, update=update)
+    lines = publish_table(dataset, output, selection, columns, update=update, formats=requested_formats(formats))
     print_lines(lines.notes, lines.lines)

@@ -80,6 +80,11 @@ class Spec(Closed):
         """The ids of the re-ranked base jobs, in the method's order; () for a job that trains."""
         return (self.base,) if isinstance(self.base, str) else self.base or ()
 
+    @property
+    def follows_from_base(self) -> bool:
+        """Whether its ranking follows from the best classes of its base, so that none is published for it."""
+        return (self.method.name, self.method.code) == ("nearest", "")
+
     def content(self) -> dict[str, Any]:
         """Return the spec as JSON types."""
         content = self.model_dump(mode="json", by_alias=True)

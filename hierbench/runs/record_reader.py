@@ -22,6 +22,7 @@ from hierbench.config.spec import CODE_VERSION, Spec, json_digest
 from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
 from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, is_number, spec_of_row
 from hierbench.runs.requests import MAX_REQUESTS_BYTES, oldest_first, read_requests
+from hierbench.runs.run_archive import opened
 from hierbench.runs.state import Note, State
 from hierbench.runs.store import RUN_ID, run_names
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes
@@ -44,26 +45,27 @@ def read_records(
     """Return the runs of a folder.
 
     Args:
-        root: the folder; symbolic links in it are findings, and not followed.
+        root: the folder, or one with the archive of a publication; symbolic links in it are findings, not followed.
         ids: only these runs and their bases.
         dataset: only its runs; folders that name no dataset are left out too.
         received: read predictions, too, to compare their digest; of own runs, their size tells.
     """
+    place = opened(root)
     if ids is None:
         with without_collection():
-            paths = [root / name for name in run_names(root)]
+            paths = [place / name for name in run_names(place)]
             record_by_name = {path.name: _read(path, dataset, received=received) for path in paths}
     else:
         record_by_name = {}
         pending = list(ids)
         while pending:
             name = pending.pop(0)
-            if name not in record_by_name and RUN_ID.fullmatch(name) and os.path.lexists(root / name):
-                record_by_name[name] = record = read_record(root / name, received=received)
+            if name not in record_by_name and RUN_ID.fullmatch(name) and os.path.lexists(place / name):
+                record_by_name[name] = record = read_record(place / name, received=received)
                 pending += record.bases
     records = {name: record for name, record in record_by_name.items() if record is not None}
     notes = list[str]()
-    requests = read_requests(root, notes, limit=MAX_REQUESTS_BYTES if received else LARGEST_TEXT)
+    requests = read_requests(place, notes, limit=MAX_REQUESTS_BYTES if received else LARGEST_TEXT)
     order = oldest_first(records, requests, {name: record.started for name, record in records.items()})
     return Records(root, {name: records[name] for name in order}, requests=requests, notes=tuple(notes))
 
@@ -275,8 +277,8 @@ def _is_metric(entry: tuple[str, Any]) -> bool:
 
 
 def _has_evidence(record: Record) -> bool:
-    """Whether its metrics follow from predictions in the folder; tuning runs store no predictions."""
-    if record.spec is not None and record.spec.split != "test":
+    """Whether its metrics follow from predictions, here or of its base; tuning runs store no predictions."""
+    if record.spec is not None and (record.spec.split != "test" or record.spec.follows_from_base):
         return True
     return any(_is_file(record.folder / name) for name in (PREDICTIONS, COMPACT))
 

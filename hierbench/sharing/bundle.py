@@ -19,6 +19,7 @@ from hierbench.runs.method_files import is_code
 from hierbench.runs.record import Record, Records
 from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.requests import keep_requests, publish_requests
+from hierbench.runs.run_archive import opened
 from hierbench.runs.run_evidence import Trees
 from hierbench.sharing import published_tree
 from hierbench.utils.errors import UserError
@@ -78,7 +79,7 @@ class Bundle:
             copied = read_record(target)
             if copied is None or not copied.done:  # the table is that of a moment ago
                 raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
-        publish_requests(self.folder, source.root, self.folder.name, ids, later=self._later)
+        publish_requests(self.folder, opened(source.root), self.folder.name, ids, later=self._later)
         self._later = True
 
     def keep(self, ids: Iterable[str]) -> None:
@@ -91,7 +92,9 @@ class Bundle:
 
     def _add_predictions(self, record: Record, target: Path, root: Path) -> None:
         """Write a run's predictions in compact form, and the targets of all runs once."""
-        packed, targets = self._compact_arrays(record, root)
+        if record.spec is not None and record.spec.follows_from_base:
+            return
+        packed, targets = self._compact_arrays(record, opened(root))
         if packed is None:
             return
         compact.write_packed(target, packed)
@@ -104,7 +107,7 @@ class Bundle:
         data = record.data
         if (self.folder / published_tree.TREE_FILE).exists() or published_tree.shipped_tree(data) is not None:
             return
-        paths = published_tree.read_paths(root, data)
+        paths = published_tree.read_paths(opened(root), data)
         prepared = find_for_spec(data, self.data_dir)
         if paths is None and prepared is not None and prepared.hierarchy(data.distance).digest() == data.hierarchy:
             paths = [tuple(path) for path in prepared.meta["paths"]]

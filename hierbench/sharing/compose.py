@@ -9,12 +9,13 @@ from hierbench.config.sections import Protocol
 from hierbench.leaderboard.answers_table import rules_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
-from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import ConsistencyCheck, FolderReport
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.run_archive import pack_folder
 from hierbench.sharing.bundle import Bundle, published_ids
 from hierbench.sharing.pictures import draw_pictures
 from hierbench.sharing.publication_folder import ANSWER_PICTURES, ANSWERS, PUBLISHED_PICTURES, SUFFIXES, VERDICT
@@ -64,8 +65,9 @@ def compose(
     columns: Sequence[Column] = PAPER_COLUMNS,
     *,
     draw: bool = True,
+    formats: Sequence[Format] = tuple(SUFFIXES),
 ) -> Publication:
-    """Write the publication of a dataset into a folder without one.
+    """Write the publication of a dataset into a folder without one; its records are one archive.
 
     Args:
         folder: of publications.
@@ -75,6 +77,7 @@ def compose(
         protocol: of the table.
         columns: of the table; values of further ones are kept with the runs.
         draw: whether with pictures.
+        formats: of the table.
 
     Raises:
         UserError: verification rejects the new publication, or a record cannot be published.
@@ -94,11 +97,12 @@ def compose(
     if draw:
         notes += draw_pictures(PUBLISHED_PICTURES, board, dataset, folder, parts[-1].records, data_dir)
     notes += write_answers(board, dataset, folder, data_dir, draw=draw)
-    for kind, suffix in SUFFIXES.items():  # after the pictures, to which the page leads
+    for kind in formats:  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
-        write_text(folder / f"{name}{suffix}", text)
+        write_text(folder / f"{name}{SUFFIXES[kind]}", text)
     report.tables = [ConsistencyCheck(name)]  # it was rendered from these records
     write_text(folder / f"{name}{VERDICT}", render(verification_table([report]), "json"))
+    pack_folder(bundle.folder)
     return Publication(board, report, notes)
 
 

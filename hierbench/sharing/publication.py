@@ -11,11 +11,12 @@ from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board, mentions_other_runs
 from hierbench.leaderboard.board_data import SCORED
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
+from hierbench.leaderboard.formats import Format
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing.bundle import published_ids
 from hierbench.sharing.compose import Publication, RunGroup, columns_of_published, compose, refuse_rejected
-from hierbench.sharing.publication_folder import checked_place, existing_names, replaced
+from hierbench.sharing.publication_folder import SUFFIXES, checked_place, existing_names, replaced
 from hierbench.sharing.verification.checked_board import checked_board
 from hierbench.sharing.verification.published_tables import parse_protocol
 from hierbench.utils.errors import UserError
@@ -39,6 +40,7 @@ def publish(
     *,
     update: bool = False,
     draw: bool = True,
+    formats: Sequence[Format] = tuple(SUFFIXES),
 ) -> PublishResult:
     """Publish a table, or replace a published one by the table of its runs and these.
 
@@ -49,6 +51,7 @@ def publish(
         columns: of the table; None takes the paper's, or those of the table to replace.
         update: whether a table is there already.
         draw: whether with pictures, which take most of the time.
+        formats: of the table.
 
     Raises:
         UserError: there is a publication and no `update`; verification rejects a run; or a run is not finished. Nothing
@@ -77,7 +80,8 @@ def publish(
         _refuse_other_settings(earlier, board, folder / name)
         kept = _kept_ids(earlier, part)
         parts = [RunGroup(earlier, kept), part] if kept else [part]
-        made = compose(staging, dataset, parts, data_dir, parse_protocol(board.protocol), chosen, draw=draw)
+        protocol = parse_protocol(board.protocol)
+        made = compose(staging, dataset, parts, data_dir, protocol, chosen, draw=draw, formats=formats)
         gone = sorted({*existing_names(folder, name)} - {*existing_names(staging, name)})
         lines = [_describe_update(earlier, made.board, gone)] if updates else []
         notes += _describe_leftovers(folder, name, published_columns, chosen) if updates else []

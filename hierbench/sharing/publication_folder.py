@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hierbench.leaderboard.formats import Format
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import sync_folder
 from hierbench.utils.lock import Lock, LostError
 
@@ -28,6 +28,15 @@ ANSWERS = "-answers"  # with a suffix: the table of answers
 PICTURES = tuple(f"-{kind}.svg" for kind in (*PUBLISHED_PICTURES, *ANSWER_PICTURES))
 # Endings of the names of files beside a publication's records.
 ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, f"{ANSWERS}.md", f"{ANSWERS}.json", *PICTURES]))
+
+
+def requested_formats(text: str) -> list[Format]:
+    """Return the formats of a published table: its JSON and page, and those of a list; a UserError for others."""
+    names = [name.strip() for name in text.split(",") if name.strip() not in ("", "none")]
+    for name in names:
+        if name not in ("csv", "latex"):
+            raise unknown_name("format", name, ("csv", "latex", "none"))
+    return ["json", *(kind for kind in SUFFIXES if kind in names), "markdown"]
 
 
 def file_pattern(dataset: str) -> re.Pattern[str]:

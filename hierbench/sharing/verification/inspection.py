@@ -18,6 +18,7 @@ from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import FURTHER_FILE, published_values
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.run_archive import opened
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.run_evidence import Trees, evidence_of_ranks, read_evidence
 from hierbench.sharing.published_tree import shipped_tree, tree_beside
@@ -69,7 +70,8 @@ class _Checks:
         self.records = records
         self.metrics = metrics
         self.methods = InstalledMethods()
-        self.known = Targets(data_dir, records.root)
+        self.place = opened(records.root)
+        self.known = Targets(data_dir, self.place)
         self.trees = Trees(data_dir)
         self._beside: dict[DatasetSpec, Hierarchy | None] = {}
 
@@ -78,7 +80,9 @@ class _Checks:
         was_read = not check.record.findings
         tree = self._find_tree(check)
         if tree is not None and check.is_tested and was_read:
-            ranks = recompute(check, tree, self.known)
+            spec = check.record.spec
+            bases = [by_id[base] for base in (spec.bases if spec else ()) if base in by_id]
+            ranks = recompute(check, tree, self.known, bases)
             _check_further(check, self.records, tree, self.metrics, ranks)
         if check.record.spec is not None:
             check_method(check, self.methods)
@@ -98,7 +102,7 @@ class _Checks:
             shipped = digest[:12]
             check.reject(f"its tree {recorded} is not that of {data.name}, whose digest ships: {shipped}")
         if data not in self._beside:
-            self._beside[data] = shipped_tree(data) or tree_beside(self.records.root, data)
+            self._beside[data] = shipped_tree(data) or tree_beside(self.place, data)
         if self._beside[data] is None:
             check.note(f"nothing is computed: {self.trees.missing(data)}")
         return self._beside[data]

@@ -19,6 +19,7 @@ from hierbench.leaderboard.formats import render
 from hierbench.runs.answer_file import ANSWERS_FILE, RunAnswers, kept_answers
 from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.record import Record, Records
+from hierbench.runs.run_archive import opened
 from hierbench.runs.run_evidence import Trees
 from hierbench.sharing.published_tree import shipped_tree, tree_beside
 from hierbench.sharing.received_files import Received
@@ -83,7 +84,7 @@ def check_answers(records: Records, data_dir: Path, table: Path | None, dataset:
 
 
 def _find_tree(data: DatasetSpec, records: Records, data_dir: Path) -> Hierarchy | None:
-    return Trees(data_dir).find(data) or shipped_tree(data) or tree_beside(records.root, data)
+    return Trees(data_dir).find(data) or shipped_tree(data) or tree_beside(opened(records.root), data)
 
 
 def _problem(run: Record, tree: Hierarchy | None) -> str:
