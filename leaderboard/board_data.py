@@ -5,15 +5,16 @@ Tables, comparisons and statistics are functions of it; `hierbench.leaderboard.b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
 
 from hierbench.config.sections import PAPER_METHODS
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.paired import Difference, baseline_tests
+from hierbench.leaderboard.protocol import read_protocol
 from hierbench.leaderboard.scored_rows import is_scored_row
 from hierbench.leaderboard.statistics import CitedRow, Row, RowKey
 from hierbench.runs.record import Records
@@ -37,6 +38,8 @@ class BoardData:
         records: of the runs behind the rows, and of all others beside them; empty for a printed table.
         cited: lines that other authors printed, below the rows of a printed table.
         file: of a user's dataset, "" for a name; with it and `data_dir`, prepared data, pictures find the tree.
+        examples: {row: {metric: values [S, N] by seed and image}} where they were read.
+        intervals: what the half-widths are over, "seeds", or seeds and "images".
     """
 
     dataset: str
@@ -51,6 +54,8 @@ class BoardData:
     cited: tuple[CitedRow, ...] = ()
     file: str = field(default="", compare=False)
     data_dir: Path = field(default=Path("data"), compare=False)
+    examples: Mapping[RowKey, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    intervals: Literal["seeds", "images"] = "seeds"
 
     def __post_init__(self) -> None:
         """Put the rows into the order of a table."""
@@ -76,8 +81,14 @@ class BoardData:
 
     @cached_property
     def tests(self) -> dict[tuple[RowKey, str], Difference]:
-        """The tests of the table, see `baseline_tests`."""
-        return baseline_tests(self.rows, [column.name for column in self.shown], self.seeds)
+        """The tests of the table, see `baseline_tests`: over seeds and images in a table of the protocol's."""
+        names = [column.name for column in self.shown]
+        return baseline_tests(self.rows, names, self.seeds, self.examples if self.tests_images else None)
+
+    @property
+    def tests_images(self) -> bool:
+        """Whether its tests are over images, too."""
+        return bool(self.examples) and bool(read_protocol().network_of(self.dataset))
 
     @property
     def shown(self) -> list[Column]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +19,7 @@ from hierbench.leaderboard.statistics import (
     Row,
     RowKey,
     Summary,
+    crossed_error,
     deviation_from_interval,
     ranked_rows,
     searched_rows,
@@ -155,8 +157,25 @@ def holm(ps: ArrayLike) -> list[float]:
     return [float(value) for value in adjusted]
 
 
+def difference_of_examples(values: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Difference | None:
+    """Return the difference of two rows in a metric over seeds and images, from their values [S, N] by metric.
+
+    None where one has no such values, or they are of other numbers of seeds or images.
+    """
+    if name not in values or name not in other or values[name].shape != other[name].shape:
+        return None
+    gaps = values[name] - other[name]
+    error, freedom = crossed_error(gaps)
+    mean = float(gaps.mean())
+    p = _t_test_p(mean, error, freedom, 0.5 ** (len(gaps) - 1), SUM_ROUNDING * float(abs(gaps).max(initial=0.0)))
+    return _difference(mean, error, freedom, len(gaps), "paired", error * math.sqrt(len(gaps)), p)
+
+
 def baseline_tests(
-    rows: Sequence[Row], names: Sequence[str], seeds: Sequence[int]
+    rows: Sequence[Row],
+    names: Sequence[str],
+    seeds: Sequence[int],
+    examples: Mapping[RowKey, Mapping[str, Any]] | None = None,
 ) -> dict[tuple[RowKey, str], Difference]:
     """Return {(key of a row, metric): its difference from cross-entropy of its type}, the tests of a table.
 
@@ -169,6 +188,7 @@ def baseline_tests(
         rows: of a board.
         names: of its columns.
         seeds: that it ranks by.
+        examples: {row: {metric: values [S, N]}}, for tests over seeds and images.
     """
     if len(seeds) < 2 or not names:
         return {}
@@ -180,6 +200,9 @@ def baseline_tests(
             for row in ranked:
                 if row.type == base.type and row is not base:
                     tests = differences(row, base, names, seeds)
+                    if examples and row.seeds == base.seeds:
+                        sides = (examples.get(row.key, {}), examples.get(base.key, {}))
+                        tests |= {name: gap for name in names if (gap := difference_of_examples(*sides, name))}
                     gaps |= {(row.key, name): gap for name, gap in tests.items()}
     ps = holm([gap.p for gap in gaps.values()])
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), ps, strict=True)}

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
@@ -178,6 +179,34 @@ def welch(variances: Sequence[float], counts: Sequence[int]) -> tuple[float, flo
     parts = [variance / n for variance, n in zip(variances, counts, strict=True)]
     spread = sum(part * part / (n - 1) for part, n in zip(parts, counts, strict=True))
     return math.sqrt(sum(parts)), sum(parts) ** 2 / spread if spread else 1.0
+
+
+def crossed_error(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the standard error of the mean of values [S, N] over seeds and images, and its degrees of freedom.
+
+    With a random effect of the seed, one of the image and the rest as a third, the variance of the mean is
+    sigma_seed^2 / S + sigma_image^2 / N + sigma_rest^2 / (S N), estimated from mean squares (Searle, Casella &
+    McCulloch, Variance Components, 1992, section 4.7); degrees of freedom are Satterthwaite's (Biometrics Bulletin 2,
+    1946).
+    """
+    num_seeds, num_images = values.shape
+    if num_images < 2:
+        return math.nan, 1.0
+    size = num_seeds * num_images
+    of_images = values.mean(axis=0)
+    images = num_seeds * float(of_images.var(ddof=1))  # mean squares
+    if num_seeds < 2:
+        return math.sqrt(images / size), num_images - 1.0
+    of_seeds = values.mean(axis=1)
+    seeds = num_images * float(of_seeds.var(ddof=1))
+    residuals = values - of_images - of_seeds[:, None] + values.mean()
+    rest = float((residuals**2).sum()) / ((num_seeds - 1) * (num_images - 1))
+    # An effect whose estimate is negative is none.
+    parts = [(max(seeds, rest), num_seeds - 1), (max(images, rest), num_images - 1)]
+    variance = (sum(part for part, _ in parts) - rest) / size
+    spread = sum((part / size) ** 2 / freedom for part, freedom in parts)
+    spread += (rest / size) ** 2 / ((num_seeds - 1) * (num_images - 1))
+    return math.sqrt(variance), variance**2 / spread if spread else 1.0
 
 
 def deviation_from_interval(cell: Summary, n: int, ddof: int) -> float | None:

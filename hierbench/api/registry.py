@@ -28,6 +28,7 @@ from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign_errors, line_in, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 
+PUBLISHED_SUFFIX = re.compile(r"-[0-9a-f]{12}$")  # of the names of published sources: the digest of the code
 BASE_ONLY_NAME = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are only bases of other methods
 
 
@@ -138,7 +139,7 @@ def _from_path(path: Path) -> LoadedMethod:
         # Python's import takes cached bytecode for that of a file of the same size and second: an edited method could
         # run as it was before, under the digest of the new text.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
-        return _check_method(path.stem, _only_method(module, str(path)), path, str(path))
+        return _check_method(PUBLISHED_SUFFIX.sub("", path.stem), _only_method(module, str(path)), path, str(path))
 
 
 def _import_errors(subject: str, file_name: str = "") -> AbstractContextManager[None]:

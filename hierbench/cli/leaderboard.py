@@ -19,6 +19,9 @@ def leaderboard(
     metrics: MetricsOption = None,
     columns: Annotated[str | None, "Only these columns, by their headings, separated by commas."] = None,
     bold: Annotated[Bold, "Numbers in bold: the best of the competitive rows, of all rows, or none."] = "competitive",
+    intervals: Annotated[
+        Literal["seeds", "images"], "Half-widths over seeds, or over seeds and test images."
+    ] = "seeds",
     caption: Annotated[str, "Caption of a LaTeX table."] = "",
     label: Annotated[str, "Label of a LaTeX table, for \\ref."] = "",
 ) -> Table | None:
@@ -33,7 +36,12 @@ def leaderboard(
     from hierbench.leaderboard.open_board import note, open_board
 
     if numbers != "both":
-        table = open_board(dataset, selection, requested, numbers).table
+        board = open_board(dataset, selection, requested, numbers)
+        if intervals == "images":
+            from hierbench.leaderboard.image_intervals import over_images  # PyTorch
+
+            board = over_images(board, selection.data_dir)
+        table = board.table
         table = mark(choose_columns(table, columns) if columns else table, bold)
         return replace(table, caption=caption, label=label)
     from hierbench.leaderboard.board import Board

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.hierarchy.levels import distances_from
 from hierbench.metrics.ranked_classes import top_classes
 from hierbench.metrics.sums import (
     DEFAULT_KS,
@@ -149,6 +150,14 @@ def read_targets(folder: Path) -> IntArray:
     if targets.ndim != 1 or targets.dtype.kind not in "iu":
         raise ValueError(f"targets must be integers [N], got {targets.shape} {targets.dtype}")
     return targets.astype(np.int64)
+
+
+def nearest_classes(best: IntArray, tree: Hierarchy, num: int = max(DEFAULT_KS)) -> IntArray:
+    """Return the classes [N, num] nearest to the best ones [N], these first, ties to the lower index."""
+    classes, places = np.unique(best, return_inverse=True)
+    order = distances_from(torch.from_numpy(classes), tree).argsort(dim=1, stable=True)[:, :num]
+    ranked: IntArray = order.numpy()[places]
+    return ranked
 
 
 def digest_of_targets(targets: NDArray[Any]) -> str:

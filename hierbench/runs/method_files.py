@@ -33,7 +33,7 @@ def source_folders(records: Path) -> list[Path]:
 
 
 def kept_source(run: Record, folders: Sequence[Path] = ()) -> tuple[Path, bytes] | None:
-    """Return the file of a run's method that is the code that ran, kept with it or published; None without.
+    """Return the file of a run's method that is the code that ran, published or kept with it; None without.
 
     Args:
         run: of the method.
@@ -42,7 +42,7 @@ def kept_source(run: Record, folders: Sequence[Path] = ()) -> tuple[Path, bytes]
     file = source_name(run)
     code = run.method_digest
     if re.fullmatch(PYTHON, file):
-        for path in (run.folder / f"{run.job.method.name}.py", *(folder / file for folder in folders)):
+        for path in (*(folder / file for folder in folders), run.folder / f"{run.job.method.name}.py"):
             try:
                 content = b"" if path.parent.is_symlink() else read_bytes(path, MAX_SOURCE_BYTES)
             except OSError:

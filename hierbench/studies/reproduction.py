@@ -21,7 +21,7 @@ from hierbench.leaderboard.selection import open_rows
 from hierbench.leaderboard.statistics import Row
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
-from hierbench.runs.method_files import kept_source
+from hierbench.runs.method_files import kept_source, source_folders
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
@@ -72,7 +72,7 @@ def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) 
     installed = InstalledMethods()
     for run_id, spec in specs.items():
         if installed.matching(spec) is None:
-            source = kept_source(records[run_id])
+            source = kept_source(records[run_id], source_folders(records.root))
             if source:
                 method_files.setdefault(spec.method.name, source[0])
     run_by_seed = dict(sorted((specs[run.id].seed, run) for run in runs))

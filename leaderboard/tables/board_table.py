@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from hierbench.leaderboard.board_data import PUBLISHED, BoardData
 from hierbench.leaderboard.columns import COSTS, PAPER_BY_NAME, PAPER_COLUMNS, Column
+from hierbench.leaderboard.image_intervals import typical_widths
 from hierbench.leaderboard.statistics import CitedRow, Row, RowKey, Summary
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
 from hierbench.utils.text import listed, one_line
@@ -20,6 +21,8 @@ NOT_IN_JSON = ("interval", "leads")  # fields of a cell that the contract has no
 BOLD = "best of the competitive rows"
 UNDERLINE = "best of all rows, if that is another one"
 MEAN = "Mean +/- half-width of the 95% t-interval over runs."
+MEAN_OVER_IMAGES = "Mean +/- half-width of the 95% interval over seeds and test images, both as random effects."
+FEW_MISTAKES = 50  # of a run
 CITED = (
     "Rows with a number in brackets were printed by other authors, who trained in other settings. They are neither "
     "ranked nor counted as runs; the column Runs says what each of them is the mean of."
@@ -50,7 +53,8 @@ def board_table(board: BoardData) -> Table:
         cells = [Text(line.type), Text(f"{line.title} [{sources[line.source]}]")]
         cells += [make_cell(line, column, printed=True) for column in columns]
         lines.append(Line([*cells, Text(line.sample), *([Text("-")] if tuned else [])], "printed"))
-    notes = [f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. {MEAN}", *make_notes(board)]
+    mean = MEAN_OVER_IMAGES if board.intervals == "images" else MEAN
+    notes = [f"{board.dataset}, protocol {board.protocol}, distance {board.distance}. {mean}", *make_notes(board)]
     cited = [
         f"[{sources[name]}] {name}; {about.where}. {about.setting}."
         for name in sources
@@ -66,7 +70,7 @@ def board_table(board: BoardData) -> Table:
         bold=BOLD,
         underline=UNDERLINE
         * any(cell.underlined for line in lines for cell in line.cells if isinstance(cell, Interval)),
-        arrows=explain_arrows(len(board.tests)),
+        arrows=explain_arrows(len(board.tests), "seeds and images" if board.tests_images else "seeds"),
         merged=1,
         floats=True,
         records=records(board, arrows),
@@ -96,6 +100,13 @@ def make_notes(board: BoardData) -> list[str]:
     ]
     if ends:
         notes.append(f"Tuned to an end of the searched range: {'; '.join(ends)}.")
+    few = [f"{row.title} {row.type}" for row in board.rows if _has_few_mistakes(row, board)]
+    if few:
+        notes.append(f"Severity of fewer than {FEW_MISTAKES} mistakes in a run, which says little: {', '.join(few)}.")
+    widths = typical_widths(board.examples)
+    if widths and board.intervals == "seeds":
+        shown = [f"{column.title} {widths[column.name]:.2f}" for column in board.shown if column.name in widths]
+        notes.append(f"Half-widths over seeds and test images, the median of the rows: {', '.join(shown)}.")
     units = describe_units(board)
     if units:
         notes.append(units)
@@ -104,6 +115,12 @@ def make_notes(board: BoardData) -> list[str]:
     if board.evidence:
         notes.append(f"Evidence: {board.evidence}.")
     return notes
+
+
+def _has_few_mistakes(row: Row, board: BoardData) -> bool:
+    """Whether a finished run of a row has few mistakes, on which its severity rests."""
+    runs = [run for run in map(board.records.get, row.runs) if run is not None and run.done]
+    return any(0 < sum(run.result.get("mistakes_by_distance", ())) < FEW_MISTAKES for run in runs)
 
 
 def make_cell(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:
@@ -252,12 +269,12 @@ def metric_columns(row: Row | CitedRow, metrics: Sequence[str], arrows: Arrows |
     return columns
 
 
-def explain_arrows(num_tests: int) -> str:
+def explain_arrows(num_tests: int, source: str = "seeds") -> str:
     """Return the end of the sentence that explains the arrows, "" for a table without tests."""
     if not num_tests:
         return ""
     tests = "1 comparison" if num_tests == 1 else f"{num_tests:,} comparisons"
-    return f"worse than cross-entropy of its type: p below 0.05 after Holm's correction over {tests}"
+    return f"worse than cross-entropy of its type: p below 0.05 over {source} after Holm's correction over {tests}"
 
 
 def describe_units(board: BoardData) -> str:

@@ -17,6 +17,7 @@ from hierbench.execution.jobs import make_jobs
 from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import execute
 from hierbench.utils.errors import UserError
+from tests.support.publications import loose
 from tests.support.run_files import specs_in, statuses_in
 from tests.support.short import SHORT
 
@@ -132,6 +133,7 @@ def test_the_file_is_kept_beside_the_result_and_names_no_run_in_mlflow(cli, tmp_
     (other,) = specs.keys() - {job}
     shutil.rmtree(tmp_path / "runs" / other)  # the same code and the same predictions, which no table may have twice
     code, _, err = cli(tmp_path, "publish", "--dataset", "shapes", *runs[:2], "--output", tmp_path / "published")
+    loose(tmp_path / "published")
     assert code == 0 and read(tmp_path / "published/shapes" / job / "foreign.py") == read(kept), err
 
 

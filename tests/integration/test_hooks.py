@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hierbench.runs.store import Store
+from tests.support.publications import loose
 from tests.support.run_files import digest_of, level_predictions_of, metrics_of, predictions_of, specs_in
 
 TRAINED = """
@@ -229,6 +230,7 @@ def test_hie_and_its_coarse_network(cli, folder, data_dir, tmp_path):
     shown = (tmp_path / "page.html").read_text()
     assert "Re-ranks runs" in shown and specs["_coarse_ce"][0][:12] in shown, page.said
     cli(folder, "publish", "--dataset", "shapes", *where[:2], "--output", tmp_path / "published").ok()
+    loose(tmp_path / "published")
     published_ids = {path.parent.name for path in tmp_path.glob("published/shapes/*/spec.json")}
     assert published_ids == {name for name, _ in specs.values()}
     again = cli(folder, "leaderboard", "--dataset", "shapes", "--runs", tmp_path / "published/shapes").ok()

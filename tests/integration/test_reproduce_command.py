@@ -10,6 +10,7 @@ from hierbench.config.spec import json_digest
 from hierbench.execution.execution import Execution
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.store import Store
+from tests.support.publications import loose
 from tests.support.run_files import digest_of, metrics_of, spec_of
 from tests.support.short import SMALL
 from tests.support.tamperings import reseal, respecify
@@ -85,10 +86,11 @@ def test_a_user_s_method_is_run_from_the_record_only_on_demand(cli, folder):
     assert "came with the record: read it before it is run" in shown.out
     assert "note: running" not in shown.err
     file = shown.out.splitlines()[0].split()[3]
-    assert file in {str(path.relative_to(folder)) for path in (folder / "published/shapes").glob("*/mine.py")}
+    assert file in {str(path.relative_to(folder)) for path in (folder / "published/methods").glob("mine-*.py")}
     done = cli(folder, "reproduce", "published/shapes", "mine", "--run", "--jobs", "1").ok()
     assert done.out.count("bitwise the same") == 2 and f"note: running {file}" in done.err
-    for file in (folder / "published/shapes").glob("*/mine*.py"):
+    loose(folder / "published")
+    for file in folder.glob("published/**/mine*.py"):
         file.write_text("raise RuntimeError('never run')")
     cli(folder, "reproduce", "published/shapes", "mine", "--run").one_line("mine:type-I: no command: ")
 

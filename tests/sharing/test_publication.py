@@ -5,6 +5,8 @@ import json
 import re
 import shutil
 import signal
+import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,12 +18,14 @@ from hierbench.leaderboard.columns import requested_columns
 from hierbench.runs.compact import COMPACT_FILE, read_compact, read_targets
 from hierbench.runs.method_files import kept_source, source_folders
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.run_archive import opened, pack_folder
 from hierbench.runs.store import Store
 from hierbench.sharing import publication_folder
 from hierbench.sharing.publication import publish
 from hierbench.sharing.publication_folder import PUBLISHED_PICTURES
 from hierbench.sharing.verification.verification import verify
 from hierbench.utils.errors import UserError
+from tests.support.publications import loose
 from tests.support.run_files import predictions_of, spec_of
 
 
@@ -54,7 +58,9 @@ def rows_of(folder):
 
 
 def files_in(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """The content of all files in a folder by path, of an archive of records by member."""
+    place = opened(folder)
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 def respecified(runs, tamperings, tree=None, **changes):
@@ -79,6 +85,32 @@ def boards(cli, trained, data_dir, tmp_path_factory):
     return folder / "boards"
 
 
+@pytest.fixture(scope="module")
+def loose_boards(boards, tmp_path_factory):
+    """The same with its records as files."""
+    return loose(Path(shutil.copytree(boards, tmp_path_factory.mktemp("loose") / "boards")))
+
+
+def test_the_records_are_one_archive_of_fixed_bytes(boards, loose_boards, tmp_path):
+    """Packed again it is the same; read from either form the records are."""
+    archive = boards / "shapes/runs.zip"
+    assert [path.name for path in (boards / "shapes").iterdir()] == ["runs.zip"]
+    folder = Path(shutil.copytree(loose_boards / "shapes", tmp_path / "shapes"))
+    pack_folder(folder)
+    assert (folder / "runs.zip").read_bytes() == archive.read_bytes()
+    packed, files = (read_records(place / "shapes") for place in (boards, loose_boards))
+    assert [run.id for run in packed] == [run.id for run in files] and packed.requests == files.requests
+    assert all(run.metrics == packed[run.id].metrics for run in files)
+
+
+@pytest.mark.parametrize("name", ["../outside.json", "a" * 64 + "/../spec.json", "/etc/x.json", "x.json/y/z.json"])
+def test_an_archive_with_other_members_is_refused(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "runs.zip", "w") as archive:
+        archive.writestr(name, "{}")
+    with pytest.raises(UserError, match="is no file of records"):
+        read_records(tmp_path)
+
+
 def test_a_publication_has_the_table_in_all_formats_with_pictures(boards):
     kinds = (".csv", ".json", ".md", ".tex", "-operating.svg", "-severity.svg", "-tradeoff.svg", "-verdict.json")
     assert {path.name for path in boards.iterdir()} == {"shapes", "methods", *(f"shapes{kind}" for kind in kinds)}
@@ -99,16 +131,16 @@ def test_the_sources_that_ran_are_published_once(boards, trained):
         assert digest_of_code(sources[f"{name}-{code[:12]}.py"]) == code
 
 
-def test_compact_predictions_rank_as_the_runs(boards, trained):
-    targets = read_targets(boards / "shapes")
+def test_compact_predictions_rank_as_the_runs(loose_boards, trained):
+    targets = read_targets(loose_boards / "shapes")
     for run in Store(trained).runs():
         scores, run_targets = predictions_of(run)
-        compact = read_compact(boards / "shapes" / run.folder.name)
+        compact = read_compact(loose_boards / "shapes" / run.folder.name)
         assert np.array_equal(compact.ranked[:, 0], scores.argmax(axis=1)) and np.array_equal(targets, run_targets)
 
 
-def test_a_published_record_has_no_scores_and_no_checkpoint(boards):
-    assert {path.name for path in boards.glob("shapes/*/*")} == {
+def test_a_published_record_has_no_scores_and_no_checkpoint(loose_boards):
+    assert {path.name for path in loose_boards.glob("shapes/*/*")} == {
         COMPACT_FILE, "spec.json", "status.json", "metrics.json", "environment.json", "history.csv"
     }  # fmt: skip
 
@@ -317,7 +349,7 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, tmp_pat
     for folder in ("first", "second"):
         (report,) = verify([tmp_path / folder], tmp_path / "none")
         assert report.counts()["recomputed"] == 1 and report.num_rejected == 0
-    tree = tmp_path / "second/animals/tree.json"
+    tree = loose(tmp_path / "second") / "animals/tree.json"
     for content in (tree.read_text().replace("cod", "ray"), "[]", '{"paths": [["a"], [1]]}', "no JSON"):
         tree.write_text(content)
         (report,) = verify([tmp_path / "second"], tmp_path / "none")

@@ -13,6 +13,7 @@ from hierbench.runs.findings import TARGETS_ALONE
 from hierbench.sharing import compose
 from hierbench.sharing.publication import publish
 from hierbench.sharing.verification.verification import verify
+from tests.support.publications import loose
 from tests.support.tamperings import TAMPERINGS, Folder
 
 ON = ("--dataset", "shapes")
@@ -24,6 +25,7 @@ def made(trained, data_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(trained, folder / "runs")
     publish("shapes", folder / "published", RunSelection(folder / "runs", data_dir), draw=False)
+    loose(folder / "published")
     return folder
 
 

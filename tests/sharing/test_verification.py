@@ -18,6 +18,7 @@ from hierbench.runs.store import Run, Store
 from hierbench.sharing.verification.cross_checks import shipped_targets
 from hierbench.sharing.verification.verification import verify
 from hierbench.studies.retraining import compare_runs
+from tests.support.publications import loose
 from tests.support.run_files import digest_of, metrics_of, predictions_of, spec_of
 from tests.support.tamperings import Folder, edit, predict, reseal, respecify
 
@@ -31,6 +32,7 @@ def made(cli, trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     shutil.copytree(trained, folder / "runs")
     cli(folder, "publish", "--dataset", "shapes", "--output", "published").ok()
+    loose(folder / "published")
     return folder
 
 

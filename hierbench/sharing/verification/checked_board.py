@@ -9,6 +9,7 @@ from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
+from hierbench.leaderboard.image_intervals import with_examples
 from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
 from hierbench.runs.record import Records
@@ -58,7 +59,7 @@ def checked_board(
     published = name if is_published(root.absolute().parent, root.absolute().name) else None
     file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
     report.tables = check_tables(records, published, data_dir, name=name, file=file)
-    return CheckedBoard(with_columns(board, columns, data_dir), report)
+    return CheckedBoard(with_examples(with_columns(board, columns, data_dir), data_dir), report)
 
 
 def checked_records(

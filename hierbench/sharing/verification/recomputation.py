@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.loader import evaluated_rows
 from hierbench.data.prepared import Prepared, find_for_spec
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.hierarchy.levels import distances_from
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
 from hierbench.runs import compact
@@ -101,7 +99,7 @@ def recompute(
         ranks = _read_ranks(check, tree, reference_targets)
         if ranks is None and bases and check.record.spec is not None and check.record.spec.follows_from_base:
             base_ranks = _read_ranks(bases[0], tree, reference_targets)
-            ranks = base_ranks and (nearest_classes(base_ranks[0][:, 0], tree), base_ranks[1])
+            ranks = base_ranks and (compact.nearest_classes(base_ranks[0][:, 0], tree), base_ranks[1])
         if ranks is None:
             return None
         ranked, targets = ranks
@@ -132,14 +130,6 @@ def recompute(
     if not check.rejected:
         check.confirm(State.RECOMPUTED)
     return ranks
-
-
-def nearest_classes(best: IntArray, tree: Hierarchy, num: int = max(DEFAULT_KS)) -> IntArray:
-    """Return the classes [N, num] nearest to the best ones [N], these first, ties to the lower index."""
-    classes, places = np.unique(best, return_inverse=True)
-    order = distances_from(torch.from_numpy(classes), tree).argsort(dim=1, stable=True)[:, :num]
-    ranked: IntArray = order.numpy()[places]
-    return ranked
 
 
 def _check_intervals(check: RunCheck, ranked: IntArray, targets: IntArray, tree: Hierarchy) -> None:
