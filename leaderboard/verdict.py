@@ -198,10 +198,13 @@ def _gain(row: Row, reference: Row, metric: str, relative: bool) -> float | None
 
 
 def _part_content(part: PartResult) -> dict[str, Any]:
-    test = {name: value for name, value in asdict(part.test).items() if name != "n"}
-    finite = {name: value if np.isfinite(value) else None for name, value in test.items()}
-    return {"metric": part.part.metric, "unit": part.unit, "margin": part.part.margin, "values": part.values} | finite
+    test = {name: _or_none(value) for name, value in asdict(part.test).items() if name != "n"}
+    return {"metric": part.part.metric, "unit": part.unit, "margin": part.part.margin, "values": part.values} | test
 
 
 def _numbers(result: ClaimResult) -> dict[str, Any]:
-    return {"effects": [part.test.effect for part in result.parts], "p": result.p, "n": result.n}
+    return {"effects": [_or_none(part.test.effect) for part in result.parts], "p": result.p, "n": result.n}
+
+
+def _or_none(value: float) -> float | None:
+    return value if np.isfinite(value) else None

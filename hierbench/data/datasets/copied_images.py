@@ -209,9 +209,9 @@ def draw_splits(
 ) -> list[str]:
     """Return the split of each image: groups whole, and of each class the share of test and validation, at least one.
 
-    Class by class, groups in a random order go to test while they fit, then to validation, and the rest to training. A
-    group of several classes is drawn with the first of them. A training image of a group that an official test split
-    has is left out: "".
+    Class by class, groups in a random order go to test while they fit, then to validation, and the rest to training; a
+    split without any gets the smallest of that with the most. A group of several classes is drawn with the first of
+    them. A training image of a group that an official test split has is left out: "".
 
     Args:
         targets: [N] classes.
@@ -238,9 +238,13 @@ def draw_splits(
             if group in split_of_group:
                 filled[split_of_group[group]] += size
         free = [group for group in sorted(sizes) if group not in split_of_group]
-        for group in (free[i] for i in rng.permutation(len(free))):
-            fitting = (s for s in wanted if filled[s] == 0 or filled[s] + sizes[group] <= wanted[s])
-            split = next(fitting, "train")
+        drawn_groups = [free[i] for i in rng.permutation(len(free))]
+        for group in drawn_groups:
+            split = next((name for name in wanted if filled[name] + sizes[group] <= wanted[name]), "train")
             split_of_group[group] = split
             filled[split] += sizes[group]
+        for name in (name for name in (*wanted, "train") if not filled[name]):  # no group was small enough
+            numbers = Counter(split_of_group[group] for group in drawn_groups)
+            rest = [group for group in drawn_groups if numbers[split_of_group[group]] == max(numbers.values())]
+            split_of_group[min(rest, key=sizes.__getitem__)] = name
     return ["" if i in left_out else split_of_group[int(groups[i])] for i in range(len(targets))]

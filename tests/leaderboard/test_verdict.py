@@ -1,0 +1,162 @@
+"""The verdict from tables: which row, which reference, over which sets; and the order of methods."""
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hierbench.config.recipe import load_recipe
+from hierbench.config.spec import json_digest
+from hierbench.figures.plots import ranks_plot, style, verdict_plot
+from hierbench.leaderboard.paired import holm
+from hierbench.leaderboard.protocol import PROTOCOL_OPTION, counted_ids, protocol_options, read_protocol
+from hierbench.leaderboard.set_ranks import rank_content, rank_rows
+from hierbench.leaderboard.set_tests import signed_rank_p
+from hierbench.leaderboard.statistics import Row, Summary
+from hierbench.leaderboard.verdict import Evidence
+from hierbench.leaderboard.verdict_table import claim_sentence, verdict_table
+from hierbench.runs.record import Records
+from hierbench.runs.requests import with_id
+
+PROTOCOL = read_protocol()
+TOML = tomllib.loads((Path(__file__).parents[2] / "leaderboard/protocol.toml").read_text())
+METRICS = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")
+
+
+def make_evidence(effects, sets=PROTOCOL.sets, noise=0.01):
+    """Rows of all tables with METRICS of 50 (top1) or 2 edges, times an effect of {row: factor}, and noise by set."""
+    rng = np.random.default_rng(1)
+
+    def row(name, position):
+        method, kind = name.split(":")
+        factor = effects.get(name, 1.0)
+        metrics = {
+            metric: Summary((50.0 if metric == "top1" else 2.0 * factor) * (1 + noise * rng.normal()), 0.1)
+            for metric in METRICS
+        }
+        return Row(kind, method, method, 5, 5, metrics, (name,), tuning={"mean": float(position)}, seeds=(0, 1))
+
+    rows = {
+        network: {
+            data: {name: row(name, place) for place, name in enumerate([*kinds["trained"], *kinds["reranked"]])}
+            for data in sets
+        }
+        for network, kinds in PROTOCOL.rows.items()
+    }
+    return Evidence(PROTOCOL, rows)
+
+
+def test_a_claim_is_tested_over_the_sets_that_decide():
+    evidence = make_evidence({"haframe:type-II": 0.9, "nearest:type-II": 0.7})
+    results = {result.claim.id: result for result in evidence.claims}
+    (part,) = results["c"].parts
+    ours = [evidence.rows[n]["leaves"]["haframe:type-II"].metrics["hierdist@1"].mean for n in ("lite0", "lite2")]
+    theirs = [evidence.rows[n]["leaves"]["ce:type-I"].metrics["hierdist@1"].mean for n in ("lite0", "lite2")]
+    assert part.values["leaves"] == pytest.approx(
+        np.mean([100 * (b - a) / b for a, b in zip(ours, theirs, strict=True)])
+    )
+    assert (
+        part.test.p == signed_rank_p(np.array([part.values[data] for data in PROTOCOL.decide])) and results["c"].n == 11
+    )
+    verdicts = {name: evidence.verdict_of(result) for name, result in results.items()}
+    assert (verdicts["c"], verdicts["f"], verdicts["g"]) == ("yes", "no", "open")
+    assert [r.corrected for r in evidence.claims] == holm([r.p for r in evidence.claims])
+
+
+def test_accuracy_has_its_margin_and_a_claim_the_larger_p():
+    result = make_evidence({"haframe:type-II": 0.9}).claims[0]
+    severity, accuracy = result.parts
+    assert accuracy.part.margin == 0.5 and accuracy.unit == "points" and severity.unit == "% of the reference"
+    assert result.p == max(severity.test.p, accuracy.test.p)
+    row, reference = (
+        make_evidence({}).rows["lite0"]["eth80"][n].metrics["top1"].mean for n in ("haframe:type-II", "ce:type-II")
+    )
+    alone = make_evidence({}).only("lite0").claims[0].parts[1]
+    assert alone.values["eth80"] == pytest.approx(row - reference + 0.5)
+
+
+def test_a_missing_set_leaves_a_claim_open():
+    evidence = make_evidence({"haframe:type-II": 0.5}, [data for data in PROTOCOL.sets if data != "leaves"])
+    result = next(result for result in evidence.claims if result.claim.id == "c")
+    assert result.n == 10 and result.corrected < 0.05 and evidence.verdict_of(result) == "open"
+
+
+def test_the_row_that_validation_chooses_is_compared_with_calibrated_crm():
+    evidence = make_evidence({"flamingo:type-II": 0.5})
+    claim = next(claim for claim in PROTOCOL.claims if claim.id == "j")
+    first = min(claim.best, key=lambda name: evidence.rows["lite0"]["cards"][name].tuning["mean"])
+    assert evidence.best_row(claim, "cards") == first == "flamingo:type-II"
+    assert next(r for r in evidence.claims if r.claim.id == "j").parts[0].values["cards"] > 40
+    untuned = {**evidence.rows["lite0"]["cards"], first: replace(evidence.rows["lite0"]["cards"][first], tuning=None)}
+    rows = {**evidence.rows, "lite0": {**evidence.rows["lite0"], "cards": untuned}}
+    assert replace(evidence, rows=rows).best_row(claim, "cards") == ""
+
+
+def test_json_has_what_the_protocol_promises():
+    content = make_evidence({"haframe:type-II": 0.9}).content()
+    assert [entry["id"] for entry in content["verdict"]] == list("abcdefghij")
+    assert set(content["verdict"][0]) == {"id", "claim", "parts", "p", "corrected", "verdict", "n", "p_all"}
+    part = content["verdict"][0]["parts"][0]
+    assert set(part) >= {"metric", "unit", "margin", "values", "effect", "low", "high", "p", "p_flip"}
+    assert set(part["values"]) == set(PROTOCOL.sets) and len(content["sets"]["decide"]) == 11
+    names = [check["check"] for check in content["checks"]]
+    assert names[:4] == ["edges in place of per cent", "lite0 alone", "lite2 alone", "without tiny-imagenet and cub100"]
+    assert sum(name.startswith("without ") for name in names) == 1 + 11  # some claim holds
+    json.dumps(content, allow_nan=False)
+
+
+def test_sentences_say_the_difference_of_the_row():
+    evidence = make_evidence({"haframe:type-II": 0.9}, noise=1e-6)
+    sentence = claim_sentence(evidence.claims[2], evidence)
+    assert sentence.startswith("(c) yes: ") and "HierDist@1 -10.0 [-10.0, -10.0] %" in sentence
+    assert len(verdict_table(evidence).rows) == 10
+
+
+def test_the_order_of_methods():
+    effects = {"hxe:type-II": 0.5, "haframe:type-II": 0.9}
+    order = rank_rows(make_evidence(effects), "hierdist@1")
+    assert [row.name for row in order.rows[:2]] == ["hxe:type-II", "haframe:type-II"] and order.n == 15
+    assert order.rows[0].mean_rank == 1.0 and ("hxe:type-II", "haframe:type-II") not in order.undecided
+    groups = ranks_plot.undecided_groups(order)
+    assert all(first < last for first, last in groups) and (0, 1) not in groups
+    assert set(rank_content(make_evidence({}))) == {"hierdist@1", "mistake_severity", "top1"}
+    assert rank_rows(make_evidence({}, sets=()), "top1").rows == []
+
+
+def test_the_pictures_are_drawn(tmp_path):
+    evidence = make_evidence({"haframe:type-II": 0.9})
+    with style.house_style():
+        style.write_figure(verdict_plot.draw(evidence), tmp_path / "verdict.svg")
+        style.write_figure(ranks_plot.draw(rank_rows(evidence, "top1"), "top1"), tmp_path / "ranks.svg")
+    assert (
+        "open (11 sets)" in (tmp_path / "verdict.svg").read_text() or (tmp_path / "verdict.svg").stat().st_size > 9000
+    )
+
+
+def test_only_runs_under_the_protocol_count():
+    ids = ["a" * 64, "b" * 64]
+    under, other = (
+        with_id(kind="comparison", dataset="leaves", options=options, ids=(run_id,))
+        for options, run_id in zip((protocol_options("leaves"), {}), ids, strict=True)
+    )
+    assert counted_ids(Records(Path(), {}, requests=(under, other))) == {ids[0]}
+    assert protocol_options("photos") == {} and protocol_options("leaves")[PROTOCOL_OPTION] == PROTOCOL.digest
+    content = {name: value for name, value in TOML.items() if name != "changes"}
+    assert json_digest(content) == PROTOCOL.digest in PROTOCOL.accepted
+
+
+@pytest.mark.parametrize("name", [name for names in PROTOCOL.tables.values() for name in names])
+def test_recipes_are_as_the_protocol_has_them(name):
+    recipe = load_recipe(name)
+    training, search = TOML["training"], TOML["search"]
+    assert (recipe.train.steps, recipe.train.batch_size, recipe.seeds) == (training["steps"], training["batch_size"], 5)
+    assert recipe.evaluation.tested == training["tested"] and recipe.model.frozen
+    assert f"timm:tf_efficientnet_{PROTOCOL.network_of(name)}" == recipe.model.backbone
+    tune = recipe.tune
+    assert (tune.sampler, tune.trials, tune.runs) == (search["sampler"], search["trials"], 1)
+    assert (tune.finalists, tune.finalist_runs) == (search["finalists"], search["finalist_runs"])
+    assert {key: list(values) for key, values in tune.grid["all"].items()} == search["ranges"]
+    assert recipe.data.dataset in PROTOCOL.sets and recipe.methods["haframe"] == {"alpha": 0.4, "gamma": 2.0}
