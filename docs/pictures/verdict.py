@@ -1,0 +1,110 @@
+"""Writes the verdict into the pages that show it, and its pictures: `uv run python docs/pictures/verdict.py`.
+
+The README has the claims as sentences, docs/verdict.md the table, the checks and the order of methods. A test compares
+both with what the published tables say.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from hierbench.figures.plots import ranks_plot, verdict_plot
+from hierbench.figures.plots.style import house_style, write_figure
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.open_board import open_boards
+from hierbench.leaderboard.set_ranks import RANK_METRICS, RankOrder, rank_rows
+from hierbench.leaderboard.verdict import CHOICE_NETWORK, Evidence
+from hierbench.leaderboard.verdict_table import claim_sentence, verdict_table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def seconds_of_training(boards: list[Board], evidence: Evidence) -> dict[str, float]:
+    """Return {METHOD:TYPE: the median seconds of its trainings}, of the tables of one network."""
+    seconds: dict[str, list[float]] = {}
+    for board in boards:
+        if evidence.protocol.network_of(board.dataset) == CHOICE_NETWORK:
+            for row in board.rows:
+                runs = [board.records[run_id] for run_id in row.runs]
+                seconds.setdefault(f"{row.method}:{row.type}", []).extend(run.seconds for run in runs if not run.bases)
+    return {name: float(np.median(values)) for name, values in seconds.items() if values}
+
+
+def readme_part(evidence: Evidence) -> str:
+    """Return the ten claims as a list."""
+    if not any(evidence.rows.values()):
+        return "No set has its runs yet; every claim is open."
+    sets = {data for rows in evidence.rows.values() for data in rows if data in evidence.protocol.decide}
+    lines = [f"- {claim_sentence(result, evidence)}" for result in evidence.claims]
+    num_sets = len(evidence.protocol.decide)
+    about = f"So far {len(sets)} of {num_sets} sets have their runs, and a claim is open until all have."
+    return "\n".join([*([about, ""] if len(sets) < num_sets else []), *lines])
+
+
+def page_part(evidence: Evidence, orders: dict[str, RankOrder]) -> str:
+    """Return the table of claims, the checks, and the mean ranks."""
+    if not any(evidence.rows.values()):
+        return "No set has its runs yet; every claim is open."
+    names = [result.claim.id for result in evidence.claims]
+    checks = ["| Check | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for check in evidence.checks():
+        cells = [check["claims"].get(name) for name in names]
+        shown = ["" if cell is None else f"{_effects(cell['effects'])} ({cell['p']:.2g})" for cell in cells]
+        checks.append(f"| {check['check']} | " + " | ".join(shown) + " |")
+    parts = [render(verdict_table(evidence)).strip(), "### Checks", CHECKS, "\n".join(checks)]
+    first = orders[RANK_METRICS[0]]
+    if first.rows:
+        head = "| Method | " + " | ".join(PAPER_BY_NAME[metric].title for metric in orders) + " | Seconds |"
+        places = {metric: {row.name: row.mean_rank for row in order.rows} for metric, order in orders.items()}
+        lines = [head, "|---" * (len(orders) + 2) + "|"]
+        for row in first.rows:
+            ranks = " | ".join(f"{places[metric][row.name]:.1f}" for metric in orders)
+            lines.append(f"| {row.title} | {ranks} | {row.seconds:.0f} |")
+        parts += ["### The order of methods", RANKS.format(n=first.n), "\n".join(lines)]
+    return "\n\n".join(parts)
+
+
+CHECKS = "Effects in favour of a claim (each part of it), and p before the correction."
+RANKS = (
+    "Mean ranks over {n} sets on Lite0, type II, 1 for the best, and the median seconds of a training.\n\n"
+    "![Mean ranks and methods that do not differ](pictures/ranks.svg)"
+)
+
+
+def _effects(effects: list[float | None]) -> str:
+    return ", ".join("-" if effect is None else f"{effect:+.1f}" for effect in effects)
+
+
+def filled(page: str, part: str) -> str:
+    """Return a page with a part between its two lines."""
+    mark = r"(?<=<!-- verdict -->\n).*?(?=\n<!-- end of the verdict -->)"
+    return re.sub(mark, lambda _: part, page, flags=re.DOTALL)
+
+
+def parts_of(boards: list[Board]) -> dict[str, str]:
+    """Return what each page shows."""
+    evidence = Evidence.of(boards)
+    seconds = seconds_of_training(boards, evidence)
+    orders = {metric: rank_rows(evidence, metric, seconds) for metric in RANK_METRICS}
+    return {"README.md": readme_part(evidence), "docs/verdict.md": page_part(evidence, orders)}
+
+
+def main() -> None:
+    """Write pages and pictures."""
+    boards = open_boards([ROOT / "leaderboard/published"], paper=False)
+    evidence = Evidence.of(boards)
+    order = rank_rows(evidence, RANK_METRICS[0], seconds_of_training(boards, evidence))
+    with house_style():
+        write_figure(verdict_plot.draw(evidence), ROOT / "docs/pictures/verdict.svg")
+        if order.rows:
+            write_figure(ranks_plot.draw(order, RANK_METRICS[0]), ROOT / "docs/pictures/ranks.svg")
+    for page, part in parts_of(boards).items():
+        path = ROOT / page
+        path.write_text(filled(path.read_text(encoding="utf-8"), part), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
