@@ -12,6 +12,8 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+from hierbench.runs.run_archive import opened
+
 ROOT = Path(__file__).resolve().parents[1]
 if sys.dont_write_bytecode:
     # Without it, each of the hundreds of processes that the tests start compiles all of PyTorch's sources again, which
@@ -127,7 +129,7 @@ def copied():
     """Copies published runs, which tests may change: `copied(folder, lambda spec: ...)` those whose spec is taken."""
 
     def copy(folder, takes):
-        published = ROOT / "leaderboard/published/tiny-imagenet-frozen"
+        published = opened(ROOT / "leaderboard/published/grocery-finetuned")
         for path in published.glob("*/spec.json"):
             if takes(json.loads(path.read_text())):
                 shutil.copytree(path.parent, folder / path.parent.name)

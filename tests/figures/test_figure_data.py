@@ -26,7 +26,7 @@ from tests.support.run_files import predictions_of, spec_of
 
 PATHS = {path[-1]: tuple(path) for path in PATHS_OF_CLASSES}
 CLASSES = list(PATHS)
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"
 
 
 def evidence_of(scores, targets):
@@ -97,7 +97,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
 @pytest.mark.parametrize("kind", [operating_plot, levels_plot])
 def test_records_without_predictions(tmp_path, kind):
     with style.house_style(), pytest.raises(UserError, match="have no predictions"):
-        kind.draw(of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path))
+        kind.draw(of_runs("grocery-finetuned", PUBLISHED, data_dir=tmp_path))
 
 
 def test_the_mistakes_page_draws_both(work):

@@ -29,7 +29,7 @@ from hierbench.utils.files import read_json, write_json
 from tests.support.mistake_runs import of_runs
 from tests.support.run_files import predictions_of
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"
 PATHS = {  # classes that the tree does not keep together, one above the deepest level
     "trout": ("animal", "fish", "trout"),
     "oak": ("plant", "oak"),
@@ -115,13 +115,13 @@ def test_bars_have_the_interval_of_the_table():
 
 
 def test_shares_of_the_published_runs_add_up_to_the_mistakes():
-    drawing = severity_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
+    drawing = severity_plot.draw(of_runs("grocery-finetuned", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
     for axes, titles in zip(panels, (4, 17), strict=True):
         assert len(axes.patches) == titles * 11
     heights = [patch.get_height() for patch in panels[0].patches[:11]]
-    top1 = Board.of("tiny-imagenet-frozen", read_records(PUBLISHED))["ce", "type-I"].metrics["top1"].mean
+    top1 = Board.of("grocery-finetuned", read_records(PUBLISHED))["ce", "type-I"].metrics["top1"].mean
     assert sum(heights) == pytest.approx(100 - top1, abs=0.01)
     assert panels[1].get_xlabel() == "height of the lowest common ancestor"
     legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
@@ -217,14 +217,14 @@ def test_choosing_a_run(tmp_path, small):
         chosen = confusion_plot.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
         assert (chosen.job, chosen.folder) == (spec, run.folder)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec = confusion_plot.requested_run(of_runs("tiny-imagenet-frozen", PUBLISHED, method=method, type=kind)).job
+        spec = confusion_plot.requested_run(of_runs("grocery-finetuned", PUBLISHED, method=method, type=kind)).job
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     for request, problem in (
         (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),
-        (of_runs("tiny-imagenet-frozen", PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
+        (of_runs("grocery-finetuned", PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
         (of_runs("shapes", tmp_path, data_dir=tmp_path), "another tree"),
         (
-            of_runs("tiny-imagenet-frozen", PUBLISHED, data_dir=tmp_path, method="haframe"),
+            of_runs("grocery-finetuned", PUBLISHED, data_dir=tmp_path, method="haframe"),
             "published records have none",
         ),
     ):
@@ -236,13 +236,13 @@ def test_choosing_a_run(tmp_path, small):
 
 
 def test_curves_of_the_published_runs():
-    drawing = curves_plot.draw(of_runs("tiny-imagenet-frozen", PUBLISHED))
+    drawing = curves_plot.draw(of_runs("grocery-finetuned", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 15, 15, 15]
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
     assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
     assert len({(line.get_marker(), line.get_color()) for line in panels[3].lines}) == 15
-    looks = style.assign_looks(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)).rows)
+    looks = style.assign_looks(Board.of("grocery-finetuned", read_records(PUBLISHED)).rows)
     assert len({(look.marker, look.colour) for look in looks.values()}) == 17  # all shipped methods
     assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)
 
@@ -256,7 +256,7 @@ def test_curves_of_the_published_runs():
         (similarity_plot, FigureRequest("cifar100")),
         (frame_plot, FigureRequest("cifar100")),
         (tradeoff_plot, FigureRequest("fgvc", board=Board.paper("fgvc"))),
-        (curves_plot, of_runs("tiny-imagenet-frozen", PUBLISHED)),
+        (curves_plot, of_runs("grocery-finetuned", PUBLISHED)),
     ],
 )
 def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):

@@ -19,7 +19,7 @@ from tests.support import site_records as records
 from tests.support.browser import js, press
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = "tables/tiny-imagenet-frozen/"
+TABLE = "tables/grocery-finetuned/"
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_table_page_agrees_with_the_records(site, pages):
 
 def test_pages_name_commands_and_code(pages):
     table = " ".join(pages[f"{TABLE}index.html"].text)
-    command = "hierbench run --methods paper --seeds 2 --dataset tiny-imagenet-frozen --weights efficientnet-lite0-"
+    command = "hierbench run --methods paper --seeds 2 --dataset grocery-finetuned --weights efficientnet-lite0-"
     assert command in table
     method = "".join(pages["methods/haframe.html"].text)
     assert "class HAFrame(Method):" in method and "Liang & Davis, ICCV 2023, equations 2 to 9" in method
@@ -109,7 +109,7 @@ def test_pages_name_commands_and_code(pages):
 def test_verify_accepts_the_archive(site, cli, tmp_path):
     with zipfile.ZipFile(site / TABLE / "records.zip") as archive:
         archive.extractall(tmp_path)
-    done = cli(tmp_path, "verify", "tiny-imagenet-frozen", "--json").ok()
+    done = cli(tmp_path, "verify", "grocery-finetuned", "--json").ok()
     (folder,) = json.loads(done.out)["folders"]
     assert folder["counts"]["recomputed"] == 44 and folder["rejected"] == 0
 

@@ -17,14 +17,14 @@ from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from tests.support.mistake_runs import without
 
-NAME = "tiny-imagenet-frozen"
+NAME = "grocery-finetuned"
 SHIPPED = Path(__file__).resolve().parents[2] / f"leaderboard/published/{NAME}"
 
 
 @pytest.fixture(scope="module")
 def published(copied, tmp_path_factory):
     """Published runs of four methods."""
-    methods = ("ce", "crm", "soft_labels", "hxe")
+    methods = ("ce", "crm", "flamingo", "hafeature")
     return copied(tmp_path_factory.mktemp("published"), lambda spec: spec["method"]["name"] in methods)
 
 
@@ -35,11 +35,11 @@ def test_an_arrow_is_where_a_row_differs_from_cross_entropy_of_its_type():
     pairs = [(row, name) for row in rows for name in PAPER_METRICS]
     gaps = [difference(values_by_seed(row, PAPER_METRICS)[name], bases[row.type][name]) for row, name in pairs]
     arrows, adjusted = make_arrows(board), holm([gap.p for gap in gaps])
-    assert len(board.tests) == len(gaps) == 19 * 5
+    assert len(board.tests) == len(gaps) == 4 * 5
     for (row, name), gap, p in zip(pairs, gaps, adjusted, strict=True):
         better = "better" if (gap.mean > 0) == (name == "top1") else "worse"
         assert arrows.get((row.key, name), "") == (better if p < 0.05 else ""), (row.method, name)
-    assert set(arrows.values()) == {"better", "worse"}
+    assert "better" in set(arrows.values())
     without = replace(board, rows=tuple(rows))
     assert without.tests == replace(board, seeds=(0,)).tests == {}
     assert board.tests is board.tests and board.table is board.table  # computed once
@@ -71,10 +71,10 @@ def test_the_page_of_differences_has_the_tests_of_the_arrows():
     board = replace(board, rows=rows, seeds=(0, 1, 2))
     arrows, pairs = make_arrows(board), compare_rows(board, "ce")
     bold = {(p.row.key, name) for p in pairs for name, gap in p.differences.items() if gap.significant}
-    assert bold == arrows.keys() and len(board.tests) == 18 * 5
+    assert bold == arrows.keys() and len(board.tests) == 3 * 5
     text = render(differences_table(board, pairs), "markdown")
-    assert "Holm's correction over all 90 differences; those of rows that are not ranked are not tested" in text
-    assert len(pairs) == 19
+    assert "Holm's correction over all 15 differences; those of rows that are not ranked are not tested" in text
+    assert len(pairs) == 4
 
 
 def test_differences_from_a_reference_are_one_family(published):
@@ -82,16 +82,16 @@ def test_differences_from_a_reference_are_one_family(published):
     board = Board.of(NAME, read_records(store.root))
     pairs = compare_rows(board, "ce")
     gaps = [gap for pair in pairs for gap in pair.differences.values()]
-    assert len(pairs) == 4 and len(gaps) == 20 and {gap.test for gap in gaps} == {"paired"}
+    assert len(pairs) == 3 and len(gaps) == 15 and {gap.test for gap in gaps} == {"paired"}
     assert [gap.p_holm for gap in gaps] == holm([gap.p for gap in gaps])
     text = render(differences_table(board, pairs))
-    assert "correction over all 20 differences" in text and "- CRM type-I" not in text
+    assert "correction over all 15 differences" in text
     assert 0 < sum(gap.significant for gap in gaps) == text.count(" **")
     content = json.loads(render(differences_table(board, pairs), "json"))
-    assert len(content["differences"]) == 20 and len(content["specs"]) == 4
-    two = compare_rows(board, "ce:type-II", ["soft_labels:type-II"])
-    assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "method.params.beta"}
-    note = "- soft labels type-II differs from cross-entropy in: method.name: ce -> soft_labels"
+    assert len(content["differences"]) == 15 and len(content["specs"]) == 3
+    two = compare_rows(board, "ce:type-II", ["flamingo:type-II"])
+    assert {change.key for change in two[0].changes} >= {"method.name", "method.code", "train.lr.backbone"}
+    note = "- Flamingo type-II differs from cross-entropy in: method.name: ce -> flamingo"
     assert note in render(differences_table(board, two))
     fewer = compare_rows(Board.of(NAME, without(store.root, board.rows[0].runs[:4])), "ce")
-    assert len(fewer) == 4 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference
+    assert len(fewer) == 3 and {len(pair.differences) for pair in fewer} == {0, 5}  # one seed is no difference

@@ -20,7 +20,7 @@ from hierbench.sharing.site.pages import best_rows
 from hierbench.sharing.verification.checked_board import checked_board
 from tests.support.mistake_runs import without
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"
 
 
 def row_of(method, values, seeds=None, planned=3):
@@ -65,14 +65,14 @@ def test_the_pareto_front_by_hand(points):
 
 
 def test_the_best_of_all_rows_is_shown_beside_the_best_of_the_competitive():
-    best = best_rows(Board.of("tiny-imagenet-frozen", read_records(PUBLISHED)))
+    best = best_rows(Board.of("grocery-finetuned", read_records(PUBLISHED)))
     named = [(column.name, first.method, first.type, star and star.method) for column, first, star in best]
     assert named == [
-        ("top1", "ce", "type-I", "hiercos"),
-        ("mistake_severity", "hiercos", "type-II", None),
-        ("hierdist@1", "crm", "type-I", "hiercos"),
-        ("hierdist@5", "crm", "type-I", "hiercos"),
-        ("hierdist@20", "crm", "type-I", "hiercos"),
+        ("top1", "haframe", "type-II", None),
+        ("mistake_severity", "flamingo", "type-II", None),
+        ("hierdist@1", "haframe", "type-II", None),
+        ("hierdist@5", "crm", "type-II", "haframe"),
+        ("hierdist@20", "crm", "type-II", "haframe"),
     ]
 
 
@@ -116,22 +116,22 @@ def test_rows_that_lack_seeds_take_no_marks():
 def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     """A copy of published runs: a method that keeps its two best seeds of five has the smallest severity."""
     note = "the recipe plans 5 seeds"
-    kept = dict.fromkeys(("ce", "soft_labels", "hxe"), range(5)) | {"hiercos": (1, 3)}
+    kept = dict.fromkeys(("ce", "haframe", "hafeature"), range(5)) | {"flamingo": (0, 3)}
     store = Store(copied(tmp_path, lambda spec: of_type_two(spec, kept)))
-    board = Board.of("tiny-imagenet-frozen", read_records(store.root))
+    board = Board.of("grocery-finetuned", read_records(store.root))
     rows = {row.method: row for row in board.rows}
-    assert board.seeds == (0, 1, 2, 3, 4) and rows["hiercos"].lacking == (0, 2, 4) and rows["hiercos"].n == 2
-    assert rows["hiercos"].planned == 2  # its missing seeds are unknown to its own records
+    assert board.seeds == (0, 1, 2, 3, 4) and rows["flamingo"].lacking == (1, 2, 4) and rows["flamingo"].n == 2
+    assert rows["flamingo"].planned == 2  # its missing seeds are unknown to its own records
     least = min(rows.values(), key=lambda row: row.metrics["mistake_severity"].mean)
-    assert least.method == "hiercos" and not least.competitive
+    assert least.method == "flamingo" and not least.competitive
     severities = {name: round(row.metrics["mistake_severity"].mean, 2) for name, row in rows.items() if not row.lacking}
     near = {name for name, severity in severities.items() if severity <= round(min(severities.values()) + 0.05, 2)}
-    assert {row.method for row in board.rows if row.competitive} == near and "soft_labels" in near
+    assert {row.method for row in board.rows if row.competitive} == near and "haframe" in near
     # In the table of one command, the seeds are those that it planned.
-    of_command = Board.of("tiny-imagenet-frozen", read_records(store.root), rows["hiercos"].runs)
-    assert of_command.seeds == (1,) and of_command.rows[0].competitive
+    of_command = Board.of("grocery-finetuned", read_records(store.root), rows["flamingo"].runs)
+    assert of_command.seeds == (0,) and of_command.rows[0].competitive
     assert note not in of_command.remark and note not in board.remark  # a command says itself how many
-    rejected = Board.of("tiny-imagenet-frozen", without(store.root, rows["ce"].runs[:1]))
+    rejected = Board.of("grocery-finetuned", without(store.root, rows["ce"].runs[:1]))
     ce = next(row for row in rejected.rows if row.method == "ce")
     assert (ce.n, ce.planned, ce.lacking, ce.competitive) == (4, 5, (0,), False)
 
@@ -151,19 +151,19 @@ def test_rows_that_are_not_of_runs_and_a_table_of_one_seed():
 
 def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_the_seeds_of_others(tmp_path, copied):
     """Seeds 0, 1, 3 and 4 of a row, and five of one without predictions, are no reason to exclude rows with 0 to 2."""
-    kept = {"ce": (0, 1, 3, 4), "hxe": (0, 1, 2), "barz_denzler": (0, 1, 2), "soft_labels": range(5)}
+    kept = {"ce": (0, 1, 3, 4), "flamingo": (0, 1, 2), "hafeature": (0, 1, 2), "haframe": range(5)}
     for path in copied(tmp_path, lambda spec: of_type_two(spec, kept)).glob("*/spec.json"):
-        if json.loads(path.read_text())["method"]["name"] == "soft_labels":
+        if json.loads(path.read_text())["method"]["name"] == "haframe":
             path.with_name("predictions-compact.npz").unlink()
-    opened = checked_board("tiny-imagenet-frozen", RunSelection(tmp_path, tmp_path / "no-data"))
+    opened = checked_board("grocery-finetuned", RunSelection(tmp_path, tmp_path / "no-data"))
     board, report = opened.board, opened.report
     rows = {row.method: row for row in board.rows}
-    assert [row.label for row in report.rows if row.rejected] == ["tiny-imagenet-frozen ce type-II"]
+    assert [row.label for row in report.rows if row.rejected] == ["grocery-finetuned ce type-II"]
     assert board.seeds == (0, 1, 2) and rows["ce"].state == "rejected"
-    assert not rows["hxe"].lacking and not rows["barz_denzler"].lacking
-    assert rows["soft_labels"].state == "claimed" and rows["soft_labels"].n == 5 and not rows["soft_labels"].lacking
-    for row in (rows["ce"], rows["soft_labels"]):
+    assert not rows["flamingo"].lacking and not rows["hafeature"].lacking
+    assert rows["haframe"].state == "claimed" and rows["haframe"].n == 5 and not rows["haframe"].lacking
+    for row in (rows["ce"], rows["haframe"]):
         assert not row.competitive and not any(cell.best for cell in row.metrics.values())
-    assert any(rows[name].competitive for name in ("hxe", "barz_denzler"))
+    assert any(rows[name].competitive for name in ("flamingo", "hafeature"))
     assert board.remark.split("; ").count("the recipe plans 5 seeds") == 1
     assert "the recipe plans 5 seeds" in render(board_table(board))

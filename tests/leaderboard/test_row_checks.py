@@ -66,7 +66,7 @@ def test_own_runs_are_believed_as_recorded(cli, damaged):
 
 
 def test_commands_take_a_folder_of_published_tables(cli, tmp_path):
-    place = ("--dataset", "tiny-imagenet-frozen", "--runs", Path(__file__).parents[2] / "leaderboard/published")
+    place = ("--dataset", "grocery-finetuned", "--runs", Path(__file__).parents[2] / "leaderboard/published")
     assert "HAFrame" in cli(tmp_path, "compare", *place, "ce:type-II", "haframe:type-II").ok().out
     assert "cross-entropy" in cli(tmp_path, "power", *place, "ce:type-II", "haframe:type-II").ok().out
 
@@ -85,6 +85,6 @@ def test_a_dataset_of_the_runs_folder_is_suggested(cli, tmp_path, shapes):
     spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"name": "figs"})})
     Store(tmp_path / "runs").run(spec.id).plan(spec.content())
     for options in (["leaderboard"], ["compare", "ce"]):
-        message = "unknown recipe 'fig'; did you mean 'figs'? known: cifar100, "
+        message = "unknown recipe 'fig'; did you mean 'figs'? known: butterflies, "
         cli(tmp_path, *options, "--dataset", "fig").one_line(message)
     assert "no runs of cifar100" in cli(tmp_path, "leaderboard", "--dataset", "cifar100").err

@@ -32,7 +32,7 @@ from hierbench.studies.scoring.scores import Result
 from hierbench.utils.errors import UserError
 from tests.support.pages import typeset
 
-NAME = "tiny-imagenet-frozen"
+NAME = "grocery-finetuned"
 HOSTILE = r"\input{x} <script>alert(1)</script> | $x^2$ & {~_#%} é"
 FORMULA = "=1+1|x"
 SHOWN = ("markdown", "terminal", "html", "latex")  # cells as they are printed
@@ -65,7 +65,7 @@ def store(copied, tmp_path_factory):
 
     def takes(spec):
         name = spec["method"]["name"]
-        return spec["type"] == "type-II" and (name in ("ce", "soft_labels") or (name == "hxe" and spec["seed"] < 4))
+        return spec["type"] == "type-II" and (name in ("ce", "hafeature") or (name == "flamingo" and spec["seed"] < 4))
 
     return Store(copied(tmp_path_factory.mktemp("runs"), takes))
 
@@ -74,7 +74,7 @@ def store(copied, tmp_path_factory):
 def board(store):
     """A board with a row that lacks a seed, a tuned one, and names made to harm."""
     plain = Board.of(NAME, read_records(store.root))
-    titles = {"soft_labels": HOSTILE, "hxe": FORMULA}
+    titles = {"hafeature": HOSTILE, "flamingo": FORMULA}
     rows = [replace(row, title=titles.get(row.method, row.title)) for row in plain.rows]
     rows[0] = replace(rows[0], tuning={"trials": "<b>4", "runs": 2, "study": "<u>"})
     return replace(plain, rows=tuple(rows), remark=HOSTILE)
@@ -83,7 +83,7 @@ def board(store):
 @pytest.fixture(scope="module")
 def tables(board, store):
     """Every table, by its name in TABLES."""
-    effects = effects_between(board, ("soft_labels", "ce"), find_column("top1"))
+    effects = effects_between(board, ("hafeature", "ce"), find_column("top1"))
     rows = [
         Row("type-I", "ce", FORMULA, 5, 5, dict.fromkeys(PAPER_METRICS, Summary(2.0, 0.1))),
         Row("type-II", "ce", HOSTILE, 3, 5, dict.fromkeys(PAPER_METRICS, Summary(1.0, 0.1)), lacking=(3, 4)),
@@ -239,13 +239,13 @@ def test_a_board_names_missing_seeds_and_explains_its_marks(board):
     table = board_table(board)
     text = render(table)
     assert text.count("not ranked") == 1 and "=1+1\\|x (lacks seed 4; not ranked)" in text
-    note = "better, ▼ worse than cross-entropy of its type: p below 0.05 after Holm's correction over 5 comparisons."
+    note = "better, ▼ worse than cross-entropy of its type: p below 0.05 over seeds after Holm's correction over 5 comparisons."
     assert note in text
     assert r"\<b>4 x 2" in text and rf"\* {STAR}. **Bold**: {BOLD}." in text
     rows = {row["method"]: row for row in csv.DictReader(io.StringIO(render(table, "csv")))}
-    assert [rows[name]["lacking"] for name in ("ce", "hxe")] == ["", "4"]
+    assert [rows[name]["lacking"] for name in ("ce", "flamingo")] == ["", "4"]
     arrows = {row["method"]: row["hierdist@20 versus ce"] for row in rows.values()}
-    assert arrows == {"ce": "", "hxe": "", "soft_labels": "better"}
+    assert arrows == {"ce": "", "flamingo": "", "hafeature": "better"}
     assert [line for line in render(table, "html").splitlines() if line.startswith('<tr class="lacking">')]
     lines = render(table, "latex").splitlines()
     (grey,) = (line for line in lines if r"lacks seed 4" in line)
@@ -256,16 +256,16 @@ def test_a_board_names_missing_seeds_and_explains_its_marks(board):
 def test_json_of_a_board_keeps_the_contract(board):
     content = json.loads(render(board_table(board), "json"))
     assert set(content) == {"schema", "dataset", "protocol", "distance", "rows", "seeds"}
-    ce, hxe = content["rows"][:2]
+    ce, flamingo = content["rows"][:2]
     keys = {"type", "method", "title", "n", "planned", "competitive", "metrics", "runs"}
-    assert set(ce) == keys | {"seeds", "tuning", "verdict"} and set(hxe) == keys | {"seeds", "verdict", "lacking"}
-    assert set(ce["metrics"]) == set(PAPER_METRICS) and set(hxe["metrics"]["top1"]) == {
+    assert set(ce) == keys | {"seeds", "tuning", "verdict"} and set(flamingo) == keys | {"seeds", "verdict", "lacking"}
+    assert set(ce["metrics"]) == set(PAPER_METRICS) and set(flamingo["metrics"]["top1"]) == {
         "mean",
         "ci95",
         "values",
         "best",
     }
-    assert (content["seeds"], hxe["lacking"]) == ([0, 1, 2, 3, 4], [4])
+    assert (content["seeds"], flamingo["lacking"]) == ([0, 1, 2, 3, 4], [4])
     chosen = replace(board, columns=(find_column("mistake_severity"), find_column("top1")))
     assert json.loads(render(board_table(chosen), "json"))["columns"] == ["mistake_severity", "top1"]
     paper = json.loads(render(board_table(Board.paper("fgvc")), "json"))

@@ -146,7 +146,7 @@ def test_a_damaged_history(tmp_path, text):
 )
 def test_a_result_that_is_not_a_number(targets, tmp_path, key, value):
     """A claimed run may say anything, and no predictions contradict it."""
-    spec = next(targets.PUBLISHED.glob("*/history.csv")).parent
+    spec = next(targets.PUBLISHED_RECORDS.glob("*/history.csv")).parent
     run = Run(shutil.copytree(spec, tmp_path / spec.name))
     assert not read_record(run.folder).findings
     edit(run, "metrics.json", **{key: value})
@@ -200,12 +200,12 @@ def test_a_prepared_dataset_with_one_value_replaced(targets, data_dir, tmp_path_
 
 @pytest.fixture
 def work(tmp_path, targets):
-    for history in sorted(targets.PUBLISHED.glob("*/history.csv"))[:3]:
+    for history in sorted(targets.PUBLISHED_RECORDS.glob("*/history.csv"))[:3]:
         shutil.copytree(history.parent, tmp_path / "runs" / history.parent.name)
     return tmp_path
 
 
-LEADERBOARD = ("leaderboard", "--dataset", "tiny-imagenet-frozen")
+LEADERBOARD = ("leaderboard", "--dataset", "grocery-finetuned")
 
 
 def test_an_error_of_a_million_characters_is_cut_and_moves_no_cursor(cli, work):

@@ -22,7 +22,7 @@ from tests.support.publications import loose
 from tests.support.run_files import digest_of, metrics_of, predictions_of, spec_of
 from tests.support.tamperings import Folder, edit, predict, reseal, respecify
 
-SHIPPED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+SHIPPED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"
 RECORDED = ("metrics.json", "predictions.npz", "history.csv", "environment.json")
 
 

@@ -17,9 +17,10 @@ from hierbench.studies.scoring.scores import rank
 from hierbench.studies.tuning.search import search_space
 from hierbench.studies.tuning.trial_record import TrialRecord
 from tests.support.messages import check_message
+from tests.support.publications import loose
 from tests.support.trees import LIVING as TREE
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/tiny-imagenet-frozen"
+PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"
 OK = np.zeros((3, 6), dtype=np.float32)
 HEAD = "filename,oak,elm,fern,wren,robin,cod\n"
 ROW = "a,1,2,3,4,5,6\n"
@@ -127,5 +128,5 @@ def test_a_row_that_is_not_there(cli, tmp_path):
     cli(tmp_path, "reproduce", PUBLISHED, "ce", "--dataset", "shapes").one_line("no runs of shapes")
     cli(tmp_path, "reproduce", tmp_path / "nowhere", "ce").one_line("no such folder")
     cli(tmp_path, "reproduce", tmp_path, "ce").one_line("no runs")
-    copy = shutil.copytree(PUBLISHED, tmp_path / "copy")
+    copy = loose(Path(shutil.copytree(PUBLISHED, tmp_path / "copy")))
     cli(tmp_path, "reproduce", copy, "ce:type-I", "--run", "--runs", copy).one_line("holds the records themselves")

@@ -18,15 +18,17 @@ from hierbench.leaderboard.selection import split_name
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.record import Records
 from hierbench.runs.requests import Request, command_words, request_options
+from hierbench.runs.run_archive import opened
 from hierbench.studies.reproduction import find_rows, recorded_options
 from hierbench.utils.errors import UserError
+from tests.support.publications import loose
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "leaderboard/published"
-PUBLISHED = TABLES / "tiny-imagenet-frozen"
+PUBLISHED = TABLES / "grocery-finetuned"
 
 
-@pytest.mark.parametrize("table", sorted(path.stem for path in TABLES.glob("*.csv")))
+@pytest.mark.parametrize("table", sorted(path.parent.name for path in TABLES.glob("*/runs.zip")))
 def test_the_requests_of_published_tables_plan_all_their_rows(table):
     methods = json.loads((TABLES / f"{table}.json").read_text())["rows"]
     for method in sorted({row["method"] for row in methods}):
@@ -141,12 +143,12 @@ def test_the_command_of_a_published_cell(cli, tmp_path):
     done = cli(tmp_path, "reproduce", PUBLISHED.with_suffix(".md"), "crm:type-II:top1").ok()
     first, _, *block = done.out.splitlines()
     assert first.startswith(
-        "hierbench run --methods crm --types type-II --seeds 5 --dataset tiny-imagenet-frozen --weights "
+        "hierbench run --methods crm --types type-II --seeds 5 --dataset grocery-finetuned --weights "
     )
-    assert "methods.ce.lr.classifier=0.004308754368550038" in first
+    assert "methods.ce.lr.classifier=0.012732945242475176" in first
     text = "\n".join(block)
-    assert re.search(r"top1 +60.6900 \+/- 0.2575\n", text) and re.search(r"seeds +0, 1, 2, 3, 4\n", text)
-    spec = json.loads(next(PUBLISHED.glob("*/spec.json")).read_text())
+    assert re.search(r"top1 +68.2012 \+/- 2.7432\n", text) and re.search(r"seeds +0, 1, 2, 3, 4\n", text)
+    spec = json.loads(next(opened(PUBLISHED).glob("*/spec.json")).read_text())
     assert spec["dataset"]["digest"] in text and spec["weights"] in text and re.search(r"torch +2\.", text)
     both = json.loads(cli(tmp_path, "reproduce", PUBLISHED, "ce", "--json").ok().out)
     assert [row["type"] for row in both["rows"]] == ["type-I", "type-II"]
@@ -159,14 +161,14 @@ def test_the_command_of_a_published_cell(cli, tmp_path):
         (None, "no recorded request"),
         ({"overrides": 3}, "no command: "),
         ({"overrides": ["a.b=1"]}, "no command: "),
-        ({"overrides": ["train.epochs=31"]}, "train.epochs was 4 and is 31 here"),
+        ({"overrides": ["train.epochs=31"]}, "train.epochs was 15 and is 31 here"),
         ({"tuned": {"ce:type-I": [1]}}, "no command: "),
         ({"tuned": {}}, "train.lr.transform was "),
     ],
 )
 def test_a_row_whose_request_does_not_plan_it_shows_its_spec(cli, tmp_path, options, part):
     """A received request may have any content."""
-    folder = shutil.copytree(TABLES / "cifar100-lite2", tmp_path / "cifar100-lite2")
+    folder = loose(Path(shutil.copytree(TABLES / "cifar100-small", tmp_path / "cifar100-small")))
     lines = [json.loads(line) for line in (folder / "requests.jsonl").read_text().splitlines()][-1:]
     request = Request.model_validate(lines[0] | {"options": lines[0]["options"] | (options or {})})
     line = lines[0] | {"options": request.options, "request": request.digest}

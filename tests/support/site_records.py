@@ -15,6 +15,7 @@ from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.requests import read_requests, record_request
+from hierbench.runs.run_archive import opened
 from hierbench.runs.state import State
 from hierbench.runs.store import Store
 
@@ -70,7 +71,7 @@ def write_run(folder, spec, title, mean, **extra):
 
 def publish(folder, dataset, rows, seeds=3, **extra):
     """Publish a table of (method, title, type, mean accuracy[, hyperparameter]) rows; return the ids of its runs."""
-    ids, base = [], min(SHIPPED.glob("tiny-imagenet-frozen/*/spec.json")).read_text()
+    ids, base = [], min(opened(SHIPPED / "grocery-finetuned").glob("*/spec.json")).read_text()
     for method, title, kind, mean, *beta in rows:
         for seed in range(seeds):
             content = json.loads(base) | {"type": kind, "seed": seed}
@@ -84,13 +85,14 @@ def publish(folder, dataset, rows, seeds=3, **extra):
 
 def shipped(folder, seeds):
     """Publish the shipped table with fewer seeds."""
-    dataset = "tiny-imagenet-frozen"
-    for path in SHIPPED.glob(f"{dataset}/*/spec.json"):
+    dataset = "grocery-finetuned"
+    records = opened(SHIPPED / dataset)
+    for path in records.glob("*/spec.json"):
         if json.loads(path.read_text())["seed"] < seeds:
             shutil.copytree(path.parent, folder / dataset / path.parent.name)
-    shutil.copy2(SHIPPED / dataset / "targets.npy", folder / dataset)
+    shutil.copy2(records / "targets.npy", folder / dataset)
     shutil.copytree(SHIPPED / "methods", folder / "methods", dirs_exist_ok=True)
-    for request in read_requests(SHIPPED / dataset):
+    for request in read_requests(records):
         ids = [run_id for run_id in request.ids if (folder / dataset / run_id).exists()]
         record_request(folder / dataset, "comparison", dataset, {**request.options, "seeds": seeds}, ids)
     write_table(folder, dataset)

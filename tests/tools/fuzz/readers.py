@@ -10,13 +10,31 @@ import io
 import json
 import shutil
 import tempfile
+import zipfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from mutations import with_one_value_changed
 
-PUBLISHED = Path(__file__).resolve().parents[3] / "leaderboard/published/tiny-imagenet-frozen"
+PUBLISHED = Path(__file__).resolve().parents[3] / "leaderboard/published/grocery-finetuned"
+
+
+def unpack(folder, target):
+    """Unpack the archive of a publication's records."""
+    with zipfile.ZipFile(folder / "runs.zip") as archive:
+        archive.extractall(target)
+
+
+@cache
+def unpacked(folder):
+    """A folder with the records of a publication as files, which is removed at the end."""
+    target = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    unpack(folder, target)
+    return target
+
+
 RATES = "".join(f"[train.lr.type-{kind}]\nbackbone = 0.1\ntransform = 0.1\nclassifier = 0.1\n" for kind in ("I", "II"))
 RECIPE = f"""dataset = "birds"
 title = "Birds"
@@ -159,15 +177,17 @@ def a_publication():
 
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    specs = {run.parent: json.loads(run.read_text()) for run in sorted(PUBLISHED.glob("*/spec.json"))}
+    specs = {run.parent: json.loads(run.read_text()) for run in sorted(unpacked(PUBLISHED).glob("*/spec.json"))}
     (trained,) = (run for run, spec in specs.items() if row_of(spec) == ("ce", "type-I", 0))
     ranked = [run for run, spec in specs.items() if row_of(spec)[0] == "crm" and spec.get("base") == trained.name]
     runs = folder / "runs" / PUBLISHED.name
     for run in (trained, *ranked):
         shutil.copytree(run, runs / run.name)
-    for path in (PUBLISHED / "targets.npy", PUBLISHED.with_suffix(".json"), PUBLISHED.with_suffix(".md")):
+    for path in (unpacked(PUBLISHED) / "targets.npy", PUBLISHED.with_suffix(".json"), PUBLISHED.with_suffix(".md")):
         shutil.copy(path, (runs / path.name) if path.suffix == ".npy" else (folder / "runs" / path.name))
     publish(PUBLISHED.name, folder / "published", RunSelection(runs, folder / "data"))
+    unpack(folder / "published" / PUBLISHED.name, folder / "published" / PUBLISHED.name)
+    (folder / "published" / PUBLISHED.name / "runs.zip").unlink()
     return folder / "published"
 
 

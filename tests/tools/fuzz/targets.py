@@ -21,7 +21,8 @@ from mutations import changed as changed
 from mutations import with_one_value_changed
 
 ROOT = Path(__file__).resolve().parents[3]
-PUBLISHED = ROOT / "leaderboard/published/tiny-imagenet-frozen"
+PUBLISHED = ROOT / "leaderboard/published/grocery-finetuned"
+PUBLISHED_RECORDS = readers.unpacked(PUBLISHED)
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
 UNDECIDED = ("predictions.npz",)
 
@@ -85,7 +86,7 @@ def records(data, folder):
     names = (*RECORDS, *UNDECIDED)
     name, content = names[(data[0] if data else 0) % len(names)], data[1:]
     runs = folder / "runs"
-    first, second = sorted(PUBLISHED.iterdir())[:2]
+    first, second = sorted(PUBLISHED_RECORDS.iterdir())[:2]
     for run in (first, second):
         shutil.copytree(run, runs / run.name)
     if content[:1] == b"\0" and name.endswith(".json") and (first / name).exists():
@@ -235,7 +236,7 @@ mean = 1.5
 
 
 def _seed_records():
-    run = sorted(PUBLISHED.iterdir())[0]
+    run = sorted(PUBLISHED_RECORDS.iterdir())[0]
     paths = [(i, run / name) for i, name in enumerate(RECORDS)]
     seeds = [bytes([i]) + path.read_bytes() for i, path in paths if path.exists()]
     npz = io.BytesIO()
