@@ -5,7 +5,7 @@ Shapes: S seeds, N test images.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hierbench.config.spec import DatasetSpec
 from hierbench.leaderboard.statistics import Summary, crossed_error, t_quantile
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hierbench.leaderboard.board import Board
 
 Values = NDArray[np.float64]
+FindTree = Callable[[DatasetSpec], "Hierarchy | None"]
 
 
 def example_values(contributions: Sequence[NDArray[Any]], ks: Sequence[int]) -> dict[str, Values]:
@@ -49,18 +51,19 @@ def example_values(contributions: Sequence[NDArray[Any]], ks: Sequence[int]) -> 
 class ExampleReader:
     """Reads the contributions of the test images of finished runs, from their predictions in any form."""
 
-    def __init__(self, records: Records, data_dir: Path) -> None:
-        from hierbench.runs.run_evidence import Trees  # PyTorch
-
+    def __init__(self, records: Records, find_tree: FindTree) -> None:
         self.records = records
-        self.trees = Trees(data_dir)
+        self.find_tree = find_tree
 
     def row(self, runs: Sequence[Record]) -> dict[str, Values]:
         """Return the values of a row's runs, {} where one has no predictions or its tree is not here."""
         from hierbench.metrics.sums import DEFAULT_KS, contributions, usable_ks
 
-        tree = self.trees.find(runs[0].data) if runs else None
-        ranks = [self._ranks(run, tree) for run in runs] if tree is not None else []
+        tree = self.find_tree(runs[0].data) if runs else None
+        try:
+            ranks = [self._ranks(run, tree) for run in runs] if tree is not None else []
+        except (OSError, ValueError):  # of a received folder, whose findings say why
+            return {}
         if tree is None or not all(ranks):
             return {}
         ks = usable_ks(DEFAULT_KS, tree.num_classes)
@@ -83,11 +86,11 @@ class ExampleReader:
         return ranks and (compact.nearest_classes(ranks[0][:, 0], tree), ranks[1])
 
 
-def with_examples(board: Board, data_dir: Path) -> Board:
+def with_examples(board: Board, find_tree: FindTree) -> Board:
     """Return a board with the values of its rows' test images, from which intervals over images follow."""
     from hierbench.leaderboard.extra_columns import counted_runs
 
-    reader = ExampleReader(board.records, data_dir)
+    reader = ExampleReader(board.records, find_tree)
     examples = {row.key: reader.row(counted_runs(row, board.records)) for row in board.rows if not row.scored}
     return replace(board, examples=examples)
 
@@ -104,7 +107,9 @@ def over_images(board: Board, data_dir: Path) -> Board:
     Raises:
         UserError: its rows have no predictions, or their tree is not here.
     """
-    board = with_examples(board, data_dir)
+    from hierbench.runs.run_evidence import Trees  # PyTorch
+
+    board = with_examples(board, Trees(data_dir).find)
     if not any(board.examples.values()):
         raise UserError(
             "intervals over images are computed from the predictions of runs and their tree, which are not here"

@@ -16,7 +16,7 @@ from hierbench.leaderboard.paper_tables import PAPER_DDOF, PAPER_RUNS
 from hierbench.leaderboard.set_ranks import rank_content
 from hierbench.leaderboard.statistics import Row, RowKey
 from hierbench.leaderboard.table import Cell as TableCell
-from hierbench.leaderboard.verdict import Evidence, named_rows
+from hierbench.leaderboard.verdict import VerdictRows, named_rows
 from hierbench.leaderboard.verdict_table import claim_sentence
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def overview_table(boards: Sequence[Board], metric: str) -> Table:
         wins = Number(row_ranks.count(1.0) if row_ranks else None, "d")
         lines.append(Line([Text(title), *(_gap(seen, name, column) for seen in tables), mean, wins]))
     heads = [seen.board.dataset + (" (paper)" if seen.trained == "printed" else "") for seen in tables]
-    evidence = Evidence.of(boards)
+    evidence = VerdictRows.of(boards)
     table = Table(
         title=f"Overview: {column.title}",
         columns=["Row", *heads, "Mean rank", "Wins"],

@@ -8,8 +8,8 @@ from scipy.stats import rankdata
 
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.paired import holm
-from hierbench.leaderboard.set_tests import LEVEL, signed_rank_p
-from hierbench.leaderboard.verdict import CHOICE_NETWORK, Evidence
+from hierbench.leaderboard.set_tests import TEST_LEVEL, signed_rank_p
+from hierbench.leaderboard.verdict import CHOICE_NETWORK, VerdictRows
 
 RANK_METRICS = ("hierdist@1", "mistake_severity", "top1")
 
@@ -31,7 +31,7 @@ class RankOrder(NamedTuple):
     n: int
 
 
-def rank_rows(evidence: Evidence, metric: str, seconds: dict[str, float] | None = None) -> RankOrder:
+def rank_rows(evidence: VerdictRows, metric: str, seconds: dict[str, float] | None = None) -> RankOrder:
     """Return the order of the protocol's ranked rows on its first network, over the sets that have all of them.
 
     A pair differs if its signed-rank test over sets, of differences in the metric, has p below 0.05 after Holm's
@@ -47,7 +47,7 @@ def rank_rows(evidence: Evidence, metric: str, seconds: dict[str, float] | None 
     ranks = rankdata(values, axis=1).mean(axis=0)
     pairs = list(combinations(range(len(names)), 2))
     corrected = holm([signed_rank_p(values[:, i] - values[:, j]) for i, j in pairs])
-    undecided = [(names[i], names[j]) for (i, j), p in zip(pairs, corrected, strict=True) if p >= LEVEL]
+    undecided = [(names[i], names[j]) for (i, j), p in zip(pairs, corrected, strict=True) if p >= TEST_LEVEL]
     title_of = {name: tables[0][name].title for name in names}
     rows = [
         RowRank(names[place], title_of[names[place]], float(ranks[place]), (seconds or {}).get(names[place], np.nan))
@@ -62,7 +62,7 @@ def _mean(rows: Any, name: str, metric: str) -> float:
     return 0.0 if cell is None or cell.mean is None else float(cell.mean)
 
 
-def rank_content(evidence: Evidence) -> dict[str, Any]:
+def rank_content(evidence: VerdictRows) -> dict[str, Any]:
     """Return the order by each metric for JSON."""
     content = {}
     for metric in RANK_METRICS:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 MAX_SETS = 20  # 2^20 signs are enumerated
-LEVEL = 0.05
+TEST_LEVEL = 0.05
 
 Values = NDArray[np.float64]
 
@@ -78,7 +78,7 @@ def walsh(values: Values) -> Values:
     return np.sort([(a + b) / 2.0 for a, b in combinations_with_replacement(values.tolist(), 2)])
 
 
-def interval(values: Values, level: float = LEVEL) -> tuple[float, float]:
+def interval(values: Values, level: float = TEST_LEVEL) -> tuple[float, float]:
     """Return the values that the signed-rank test (without ties) does not reject at a level, from all that it might."""
     n = len(values)
     counts = np.ones(1)  # of sets of ranks by their sum

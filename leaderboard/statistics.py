@@ -193,13 +193,13 @@ def crossed_error(values: NDArray[np.float64]) -> tuple[float, float]:
     if num_images < 2:
         return math.nan, 1.0
     size = num_seeds * num_images
-    of_images = values.mean(axis=0)
-    images = num_seeds * float(of_images.var(ddof=1))  # mean squares
+    image_means = values.mean(axis=0)
+    images = num_seeds * float(image_means.var(ddof=1))  # mean squares
     if num_seeds < 2:
         return math.sqrt(images / size), num_images - 1.0
-    of_seeds = values.mean(axis=1)
-    seeds = num_images * float(of_seeds.var(ddof=1))
-    residuals = values - of_images - of_seeds[:, None] + values.mean()
+    seed_means = values.mean(axis=1)
+    seeds = num_images * float(seed_means.var(ddof=1))
+    residuals = values - image_means - seed_means[:, None] + values.mean()
     rest = float((residuals**2).sum()) / ((num_seeds - 1) * (num_images - 1))
     # An effect whose estimate is negative is none.
     parts = [(max(seeds, rest), num_seeds - 1), (max(images, rest), num_images - 1)]

@@ -13,7 +13,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.paired import holm
 from hierbench.leaderboard.protocol import Claim, Part, Protocol, counted_ids, image_set, read_protocol
-from hierbench.leaderboard.set_tests import LEVEL, SetTest, set_test
+from hierbench.leaderboard.set_tests import TEST_LEVEL, SetTest, set_test
 from hierbench.leaderboard.statistics import Row, ranked_rows, searched_rows
 
 Decision = Literal["yes", "no", "open"]
@@ -62,7 +62,7 @@ class ClaimResult:
 
     def verdict(self, num_deciding: int) -> Decision:
         """Return whether the claim holds; open while a set that decides is missing."""
-        if self.n < num_deciding or not self.corrected < LEVEL:
+        if self.n < num_deciding or not self.corrected < TEST_LEVEL:
             return "open"
         if all(part.test.effect > 0 and part.test_of_all.effect > 0 for part in self.parts):
             return "yes"
@@ -81,14 +81,14 @@ def named_rows(board: Board) -> dict[str, Row]:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class VerdictRows:
     """The rows of the protocol's tables, {network: {set: {METHOD:TYPE: row}}}: of runs made under it alone."""
 
     protocol: Protocol
     rows: Mapping[str, Mapping[str, Mapping[str, Row]]]
 
     @classmethod
-    def of(cls, boards: Iterable[Board]) -> Evidence:
+    def of(cls, boards: Iterable[Board]) -> VerdictRows:
         """Return the rows of those boards that are tables of the protocol."""
         protocol = read_protocol()
         rows: dict[str, dict[str, dict[str, Row]]] = {network: {} for network in protocol.tables}
@@ -100,7 +100,7 @@ class Evidence:
                 rows[network][image_set(board.dataset)] = kept
         return cls(protocol, rows)
 
-    def only(self, network: str) -> Evidence:
+    def only(self, network: str) -> VerdictRows:
         """Return the evidence of one network."""
         return replace(self, rows={network: self.rows[network]})
 

@@ -2,9 +2,9 @@
 
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.table import Line, Number, Table, Text
-from hierbench.leaderboard.verdict import ClaimResult, Evidence, PartResult
+from hierbench.leaderboard.verdict import ClaimResult, PartResult, VerdictRows
 
-NOTES = (
+VERDICT_NOTES = (
     "Effect over the sets that decide, with its 95% interval: in per cent of the reference, of accuracy in points. "
     "p of a claim is the largest of its parts' (exact signed-rank tests; accuracy against a loss of half a point), "
     "corrected by Holm over the claims. Yes and no: corrected p below 0.05 and the same direction over all sets; open: "
@@ -14,7 +14,9 @@ NOTES = (
 
 def effect_text(part: PartResult) -> str:
     """Return the effect of a part and its interval as the row minus the reference, without the margin."""
-    test, margin, column = part.test, part.part.margin, PAPER_BY_NAME[part.part.metric]
+    test = part.test
+    margin = part.part.margin
+    column = PAPER_BY_NAME[part.part.metric]
     if not test.n:
         return f"{column.title}: no set"
     sign = 1.0 if column.higher else -1.0
@@ -22,14 +24,14 @@ def effect_text(part: PartResult) -> str:
     return f"{column.title} {effect:+.1f} [{min(ends):+.1f}, {max(ends):+.1f}] {'points' if column.higher else '%'}"
 
 
-def claim_sentence(result: ClaimResult, evidence: Evidence) -> str:
+def claim_sentence(result: ClaimResult, evidence: VerdictRows) -> str:
     """Return a claim in a line: its verdict, the effect of each part, p and the number of sets."""
     parts = ", ".join(map(effect_text, result.parts))
     tested = f"p {result.p:.2g}, corrected {result.corrected:.2g}, {result.n} sets"
     return f"({result.claim.id}) {evidence.verdict_of(result)}: {result.claim.claim}: {parts}; {tested}"
 
 
-def verdict_table(evidence: Evidence) -> Table:
+def verdict_table(evidence: VerdictRows) -> Table:
     """Return a line per claim."""
     lines = [
         Line(
@@ -46,4 +48,4 @@ def verdict_table(evidence: Evidence) -> Table:
         for result in evidence.claims
     ]
     columns = ["", "Claim", "Verdict", "Effect", "p, corrected", "p over all sets", "Sets"]
-    return Table("What holds over image sets", columns, lines, notes=NOTES, content=evidence.content())
+    return Table("What holds over image sets", columns, lines, notes=VERDICT_NOTES, content=evidence.content())

@@ -16,13 +16,13 @@ from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.set_ranks import RANK_METRICS, RankOrder, rank_rows
-from hierbench.leaderboard.verdict import CHOICE_NETWORK, Evidence
+from hierbench.leaderboard.verdict import CHOICE_NETWORK, VerdictRows
 from hierbench.leaderboard.verdict_table import claim_sentence, verdict_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def seconds_of_training(boards: list[Board], evidence: Evidence) -> dict[str, float]:
+def seconds_of_training(boards: list[Board], evidence: VerdictRows) -> dict[str, float]:
     """Return {METHOD:TYPE: the median seconds of its trainings}, of the tables of one network."""
     seconds: dict[str, list[float]] = {}
     for board in boards:
@@ -33,7 +33,7 @@ def seconds_of_training(boards: list[Board], evidence: Evidence) -> dict[str, fl
     return {name: float(np.median(values)) for name, values in seconds.items() if values}
 
 
-def readme_part(evidence: Evidence) -> str:
+def readme_part(evidence: VerdictRows) -> str:
     """Return the ten claims as a list."""
     if not any(evidence.rows.values()):
         return "No set has its runs yet; every claim is open."
@@ -44,7 +44,7 @@ def readme_part(evidence: Evidence) -> str:
     return "\n".join([*([about, ""] if len(sets) < num_sets else []), *lines])
 
 
-def page_part(evidence: Evidence, orders: dict[str, RankOrder]) -> str:
+def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
     """Return the table of claims, the checks, and the mean ranks."""
     if not any(evidence.rows.values()):
         return "No set has its runs yet; every claim is open."
@@ -86,7 +86,7 @@ def filled(page: str, part: str) -> str:
 
 def parts_of(boards: list[Board]) -> dict[str, str]:
     """Return what each page shows."""
-    evidence = Evidence.of(boards)
+    evidence = VerdictRows.of(boards)
     seconds = seconds_of_training(boards, evidence)
     orders = {metric: rank_rows(evidence, metric, seconds) for metric in RANK_METRICS}
     return {"README.md": readme_part(evidence), "docs/verdict.md": page_part(evidence, orders)}
@@ -95,7 +95,7 @@ def parts_of(boards: list[Board]) -> dict[str, str]:
 def main() -> None:
     """Write pages and pictures."""
     boards = open_boards([ROOT / "leaderboard/published"], paper=False)
-    evidence = Evidence.of(boards)
+    evidence = VerdictRows.of(boards)
     order = rank_rows(evidence, RANK_METRICS[0], seconds_of_training(boards, evidence))
     with house_style():
         write_figure(verdict_plot.draw(evidence), ROOT / "docs/pictures/verdict.svg")

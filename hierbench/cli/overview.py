@@ -31,10 +31,10 @@ def overview(
     if picture is not None:
         from hierbench.figures.plots.style import check_output, house_style, write_figure
         from hierbench.figures.plots.verdict_plot import draw
-        from hierbench.leaderboard.verdict import Evidence
+        from hierbench.leaderboard.verdict import VerdictRows
 
         check_output(picture, "--picture")
-        evidence = Evidence.of(boards)
+        evidence = VerdictRows.of(boards)
         if not any(evidence.rows.values()):
             raise UserError("--picture draws the verdict, and none of these tables is of its protocol")
         with house_style():

@@ -19,7 +19,7 @@ RUNS_ARCHIVE = "runs.zip"
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member
 MEMBER = re.compile(r"([0-9a-f]{64}/)?[A-Za-z0-9_-]{1,64}(\.[a-z]{2,6})")
 MAX_MEMBERS = 100_000
-MAX_MEMBER_BYTES = 1 << 30
+MAX_RECORD_BYTES = 1 << 30
 MAX_ARCHIVE_BYTES = 1 << 32  # of all members, unpacked
 
 
@@ -70,7 +70,7 @@ def _unpacked(path: Path, size: int, time: int) -> Path:
             for member in members:
                 if not MEMBER.fullmatch(member.filename):
                     raise zipfile.BadZipFile(f"{member.filename[:80]!r} is no file of records")
-                content = zip_member(archive, member.filename, MAX_MEMBER_BYTES)
+                content = zip_member(archive, member.filename, MAX_RECORD_BYTES)
                 target = folder / member.filename
                 target.parent.mkdir(exist_ok=True)
                 target.write_bytes(content)

@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from hierbench.config.recipe import load_recipe
-from hierbench.data.datasets.copied_images import SHARES, draw_splits, near_equal
+from hierbench.data.datasets.copied_images import DRAWN_SHARES, draw_splits, near_equal
 from hierbench.data.prepare import prepare
 from hierbench.data.source import SourceRequest
 from hierbench.hierarchy.label_tree import Hierarchy
@@ -207,7 +207,7 @@ def test_groups_are_whole_and_every_class_has_its_shares(images, seed):
         num = sum(counts.values())
         largest = max(Counter(groups[targets == target].tolist()).values())
         assert counts["train"] and counts["val"] and counts["test"]
-        for split, share in SHARES.items():
+        for split, share in DRAWN_SHARES.items():
             assert counts[split] <= max(largest, round(share * num), 1)
     assert splits == draw_splits(targets, groups, [""] * len(targets), seed)
 

@@ -23,6 +23,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.run_archive import opened
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, write_json
@@ -118,14 +119,14 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
     drawing = severity_plot.draw(of_runs("grocery-finetuned", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 2
-    for axes, titles in zip(panels, (4, 17), strict=True):
-        assert len(axes.patches) == titles * 11
-    heights = [patch.get_height() for patch in panels[0].patches[:11]]
+    for axes, titles in zip(panels, (1, 5), strict=True):
+        assert len(axes.patches) == titles * 3
+    heights = [patch.get_height() for patch in panels[0].patches[:3]]
     top1 = Board.of("grocery-finetuned", read_records(PUBLISHED))["ce", "type-I"].metrics["top1"].mean
     assert sum(heights) == pytest.approx(100 - top1, abs=0.01)
     assert panels[1].get_xlabel() == "height of the lowest common ancestor"
     legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
-    assert legend[:4] == ["cross-entropy", "CRM", "Flamingo", "HAFeature"] and len(legend) == 17
+    assert legend[:4] == ["cross-entropy", "CRM", "Flamingo", "HAFeature"] and len(legend) == 5
 
 
 # Trade-off
@@ -170,8 +171,8 @@ def test_the_band_holds_exactly_the_competitive_rows_and_names_cover_nothing(dat
 
 def fake_run(folder, hierarchy):
     """A finished run of `shapes` with random predictions, for confusion."""
-    specs = map(read_json, sorted(PUBLISHED.glob("*/spec.json")))
-    content = next(spec for spec in specs if (spec["method"]["name"], spec["type"]) == ("flamingo", "type-I"))
+    specs = map(read_json, sorted(opened(PUBLISHED).glob("*/spec.json")))
+    content = next(spec for spec in specs if (spec["method"]["name"], spec["type"]) == ("flamingo", "type-II"))
     content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}
     spec = Spec.model_validate(content | {"seed": 4})
     run = Store(folder).run(spec.id)
@@ -213,7 +214,7 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
 
 def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
-    for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-I", 4)):
+    for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-II", 4)):
         chosen = confusion_plot.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
         assert (chosen.job, chosen.folder) == (spec, run.folder)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
@@ -238,13 +239,12 @@ def test_choosing_a_run(tmp_path, small):
 def test_curves_of_the_published_runs():
     drawing = curves_plot.draw(of_runs("grocery-finetuned", PUBLISHED))
     panels = drawing.figure.axes
-    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [3, 3, 3, 15, 15, 15]
+    assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [1, 1, 1, 4, 4, 4]
     assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
-    assert {line.get_linestyle() for line in panels[0].lines} != {"-"}
-    assert len({(line.get_marker(), line.get_color()) for line in panels[3].lines}) == 15
+    assert len({(line.get_marker(), line.get_color()) for line in panels[3].lines}) == 4
     looks = style.assign_looks(Board.of("grocery-finetuned", read_records(PUBLISHED)).rows)
-    assert len({(look.marker, look.colour) for look in looks.values()}) == 17  # all shipped methods
-    assert any("CRM, type-I" in remark and "train nothing" in remark for remark in drawing.remarks)
+    assert len({(look.marker, look.colour) for look in looks.values()}) == 5
+    assert any("CRM" in remark and "train nothing" in remark for remark in drawing.remarks)
 
 
 # Look and files

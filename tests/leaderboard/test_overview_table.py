@@ -109,7 +109,9 @@ def test_the_pages_have_the_verdict_of_the_tables():
 def test_no_page_says_more_than_the_verdict():
     """Outside the generated part no sentence says that a method is better, or costs at most something."""
     for page in ("README.md", "docs/verdict.md", "docs/answers.md", "docs/index.md"):
-        text = re.sub(r"<!-- verdict -->.*?<!-- end of the verdict -->", "", (ROOT / page).read_text("utf-8"), flags=re.S)
+        text = re.sub(
+            r"<!-- verdict -->.*?<!-- end of the verdict -->", "", (ROOT / page).read_text("utf-8"), flags=re.S
+        )
         sentences = re.findall(r"[^.|]*\b(?:HAFrame|CRM|Flamingo|HAFeature|HiE|Hier-COS)\b[^.|]*", text)
         claims = [line for line in sentences if re.search(r"\b(?:better|milder|lower|less severe|at most)\b", line)]
         assert not claims, (page, claims)

@@ -150,7 +150,7 @@ def test_the_command_plans_for_a_stated_difference(power):
 
 def test_the_command_plans_from_printed_numbers(cli, tmp_path):
     paper = ("--dataset", "cifar100", "--numbers", "paper")
-    equal = cli(tmp_path, "power", "crm:type-II", "flamingo:type-I", *paper, "--metric", "hierdist@1").ok().out
+    equal = cli(tmp_path, "power", "crm:type-I", "flamingo:type-I", *paper, "--metric", "hierdist@1").ok().out
     assert "more than 1,000" in equal
     (entry,) = plans(cli(tmp_path, "power", "haframe:type-II", "hafeature:type-I", *paper, "--json").ok().out)
     assert entry["test"] == "welch" and entry["difference"] == pytest.approx(-0.03)

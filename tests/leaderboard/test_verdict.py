@@ -16,7 +16,7 @@ from hierbench.leaderboard.protocol import PROTOCOL_OPTION, counted_ids, protoco
 from hierbench.leaderboard.set_ranks import rank_content, rank_rows
 from hierbench.leaderboard.set_tests import signed_rank_p
 from hierbench.leaderboard.statistics import Row, Summary
-from hierbench.leaderboard.verdict import Evidence
+from hierbench.leaderboard.verdict import VerdictRows
 from hierbench.leaderboard.verdict_table import claim_sentence, verdict_table
 from hierbench.runs.record import Records
 from hierbench.runs.requests import with_id
@@ -46,7 +46,7 @@ def make_evidence(effects, sets=PROTOCOL.sets, noise=0.01):
         }
         for network, kinds in PROTOCOL.rows.items()
     }
-    return Evidence(PROTOCOL, rows)
+    return VerdictRows(PROTOCOL, rows)
 
 
 def test_a_claim_is_tested_over_the_sets_that_decide():

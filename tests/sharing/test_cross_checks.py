@@ -12,8 +12,9 @@ from hierbench.data.datasets.split_lists import read_lists
 from hierbench.data.loader import evaluated_rows
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.readers import read_tree, shipped_paths
-from hierbench.runs.compact import digest_of_targets
+from hierbench.runs.compact import digest_of_targets, read_targets
 from hierbench.runs.record import Record
+from hierbench.runs.run_archive import opened
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
 from hierbench.sharing.verification.cross_checks import check_targets, expected_sizes, shipped_targets, shipped_trees
@@ -26,7 +27,8 @@ def labels_of(dataset, request, tmp_path):
     if dataset == "shapes":
         return np.tile(np.arange(len(shapes.class_paths())), shapes.PER_CLASS["test"])
     if dataset in ("grocery", "tiny-imagenet"):
-        return np.load(PUBLISHED / f"{dataset}-frozen/targets.npy")
+        table = {"grocery": "grocery-finetuned", "tiny-imagenet": "tiny-imagenet-small"}[dataset]
+        return read_targets(opened(PUBLISHED / table))
     if dataset.startswith("cifar100"):  # as pictures, ordered by class
         return np.repeat(np.arange(100), 100)
     lists = request.getfixturevalue("shared") / "data/making-better-mistakes"

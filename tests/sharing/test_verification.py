@@ -14,6 +14,7 @@ from hierbench.runs.findings import CAVEAT, TARGETS_ALONE
 from hierbench.runs.further_metrics import values_content
 from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.requests import record_request
+from hierbench.runs.run_archive import opened
 from hierbench.runs.store import Run, Store
 from hierbench.sharing.verification.cross_checks import shipped_targets
 from hierbench.sharing.verification.verification import verify
@@ -95,9 +96,9 @@ def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, publis
 
 def test_the_published_tables_agree_with_their_records(tmp_path):
     reports = {report.folder.name: report for report in verify([SHIPPED.parent], tmp_path)}
-    assert reports[SHIPPED.name].counts()["recomputed"] == 110
+    assert reports[SHIPPED.name].counts()["recomputed"] == 30
     for name, report in reports.items():
-        num = len(list((SHIPPED.parent / name).glob("*/spec.json")))
+        num = len(list(opened(SHIPPED.parent / name).glob("*/spec.json")))
         assert not report.num_rejected and report.counts()["recomputed"] == num
         answers = (SHIPPED.parent / f"{name}-answers.json").exists()
         assert [(table.state, table.notes) for table in report.tables] == [(None, [])] * (2 if answers else 1)
@@ -112,6 +113,7 @@ def test_requests_that_cannot_be_read_cost_a_note_and_not_the_table(tmp_path):
     name = "cifar100-small"
     for path in SHIPPED.parent.glob(f"{name}*"):
         (shutil.copytree if path.is_dir() else shutil.copy)(path, tmp_path / path.name)
+    loose(tmp_path)
     (tmp_path / name / "requests.jsonl").unlink()
     (tmp_path / name / "requests.jsonl").mkdir()
     (report,) = verify([tmp_path / name], tmp_path)

@@ -28,8 +28,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_bytes
 from hierbench.utils.text import counted
 
-MAX_IMAGE_BYTES = 1 << 24  # bytes of an image file; the largest here has 1.1 MB
-SHARES = {"test": 0.25, "val": 0.15}  # of the images of each class; the others are for training
+MAX_COPIED_BYTES = 1 << 24  # bytes of an image file; the largest here has 1.1 MB
+DRAWN_SHARES = {"test": 0.25, "val": 0.15}  # of the images of each class; the others are for training
 
 
 class Copy(NamedTuple):
@@ -94,7 +94,7 @@ def images_below(root: Path, pattern: str) -> Iterator[tuple[Path, str]]:
 
 def file_reader(path: Path) -> Callable[[], bytes]:
     """Return a function that reads an image file of bounded size."""
-    return partial(read_bytes, path, MAX_IMAGE_BYTES, follow=True)
+    return partial(read_bytes, path, MAX_COPIED_BYTES, follow=True)
 
 
 def class_folders(
@@ -113,7 +113,7 @@ def open_images(
     images: Sequence[CopiedImage],
     size: tuple[int, int],
     digest: str,
-    shares: Mapping[str, float] = SHARES,
+    shares: Mapping[str, float] = DRAWN_SHARES,
     notice: str = "",
 ) -> Source:
     """Return images as a source: read once for their digests, grouped, and split.
@@ -205,7 +205,7 @@ def draw_splits(
     groups: NDArray[np.int64],
     fixed: Sequence[str],
     seed: int,
-    shares: Mapping[str, float] = SHARES,
+    shares: Mapping[str, float] = DRAWN_SHARES,
 ) -> list[str]:
     """Return the split of each image: groups whole, and of each class the share of test and validation, at least one.
 

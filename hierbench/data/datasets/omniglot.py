@@ -8,7 +8,7 @@ import re
 import zipfile
 from functools import partial
 
-from hierbench.data.datasets.copied_images import MAX_IMAGE_BYTES, CopiedImage, Copy, find_copy, open_images
+from hierbench.data.datasets.copied_images import MAX_COPIED_BYTES, CopiedImage, Copy, find_copy, open_images
 from hierbench.data.source import Source, SourceRequest
 from hierbench.utils.archives import ARCHIVE_ERRORS, zip_member
 from hierbench.utils.errors import UserError
@@ -37,7 +37,7 @@ def open_source(request: SourceRequest) -> Source:
         for name in archive.namelist():
             match = DRAWING.fullmatch(name)
             if match:
-                read = partial(zip_member, archive, name, MAX_IMAGE_BYTES)
+                read = partial(zip_member, archive, name, MAX_COPIED_BYTES)
                 label = f"{match[2]} {match[3]}"
                 images.setdefault(match[1], CopiedImage(match[1], label, read, group=f"drawer {match[4]}"))
     return open_images("omniglot", root, list(images.values()), OMNIGLOT_SIZE, OMNIGLOT_COPY.digest, DRAWERS)

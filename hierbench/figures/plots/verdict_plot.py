@@ -6,16 +6,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hierbench.figures.plots import style
-from hierbench.leaderboard.verdict import Evidence, PartResult
+from hierbench.leaderboard.verdict import PartResult, VerdictRows
 
 ROW_HEIGHT = 0.3  # inches
-COLOURS = {"yes": style.GREEN, "no": style.VERMILION, "open": style.GREY}
+VERDICT_COLOURS = {"yes": style.GREEN, "no": style.VERMILION, "open": style.GREY}
 UNITS = {"% of the reference": "less than the reference, %", "points": "accuracy gained + 0.5, points"}
 WIDTH = 44  # characters of a line of a claim
 EDGE = 1.06  # of the largest value shown
 
 
-def draw(evidence: Evidence) -> Figure:
+def draw(evidence: VerdictRows) -> Figure:
     """Draw severity and distances on the left, accuracies on the right; sets that decide are filled."""
     results = evidence.claims
     figure = style.new_figure(style.TWO_COLUMNS, 1.0 + 2 * ROW_HEIGHT * len(results))
@@ -23,7 +23,7 @@ def draw(evidence: Evidence) -> Figure:
     verdicts = [evidence.verdict_of(result) for result in results]
     for row, (result, verdict) in enumerate(zip(results, verdicts, strict=True)):
         for part in result.parts:
-            _draw_part(right if part.unit == "points" else left, part, row, COLOURS[verdict], evidence)
+            _draw_part(right if part.unit == "points" else left, part, row, VERDICT_COLOURS[verdict], evidence)
     for axes, unit in ((left, "% of the reference"), (right, "points")):
         axes.axvline(0.0, color=style.GREY, linewidth=0.8)
         axes.set_xlabel(UNITS[unit])
@@ -39,7 +39,7 @@ def draw(evidence: Evidence) -> Figure:
             (1.02, row),
             xycoords=right.get_yaxis_transform(),
             va="center",
-            color=COLOURS[verdict],
+            color=VERDICT_COLOURS[verdict],
             fontsize=style.SMALL_TYPE,
         )
     held = verdicts.count("yes")
@@ -48,7 +48,7 @@ def draw(evidence: Evidence) -> Figure:
     return figure
 
 
-def _draw_part(axes: Axes, part: PartResult, row: int, colour: str, evidence: Evidence) -> None:
+def _draw_part(axes: Axes, part: PartResult, row: int, colour: str, evidence: VerdictRows) -> None:
     for data, value in part.values.items():
         face = style.LIGHT if data in evidence.protocol.decide else "white"
         axes.plot(value, row + 0.18, "o", color=style.GREY, markerfacecolor=face, markersize=3.2, linestyle="none")

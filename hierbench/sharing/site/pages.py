@@ -24,7 +24,7 @@ from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
 from hierbench.leaderboard.tables.board_table import seeds as seeds_of
-from hierbench.leaderboard.verdict import Evidence
+from hierbench.leaderboard.verdict import VerdictRows
 from hierbench.leaderboard.verdict_table import verdict_table
 from hierbench.runs import answer_file, compact, further_metrics, requests
 from hierbench.runs.findings import CAVEAT
@@ -255,7 +255,7 @@ def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Me
     boards = [page.table.board for page in pages if page.table.board.rows]
     picture = ""
     across = Markup()
-    evidence = Evidence.of(boards)
+    evidence = VerdictRows.of(boards)
     if any(evidence.rows.values()):
         across = table_markup(verdict_table(evidence))
         picture = "verdict.svg"
@@ -285,7 +285,7 @@ def method_results(method: MethodPage) -> Table:
         for table, row, folder in method.cells[:MOST_RESULTS]
     ]
     more = len(method.cells) - len(lines)
-    heads = ["Table", "Type", *(column.heading for column in columns), "Seeds", "Evidence"]
+    heads = ["Table", "Type", *(column.heading for column in columns), "Seeds", "VerdictRows"]
     return Table("Results", heads, lines, notes=[f"and {more} more rows"] if more else [], star=STAR, bold=BOLD)
 
 

@@ -14,6 +14,7 @@ from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
 from hierbench.runs.record import Records
 from hierbench.sharing.verification.inspection import inspect
+from hierbench.sharing.verification.published_answers import tree_finder
 from hierbench.sharing.verification.published_tables import check_tables
 from hierbench.utils.errors import UserError
 
@@ -59,7 +60,7 @@ def checked_board(
     published = name if is_published(root.absolute().parent, root.absolute().name) else None
     file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
     report.tables = check_tables(records, published, data_dir, name=name, file=file)
-    return CheckedBoard(with_examples(with_columns(board, columns, data_dir), data_dir), report)
+    return CheckedBoard(with_examples(with_columns(board, columns, data_dir), tree_finder(records, data_dir)), report)
 
 
 def checked_records(

@@ -1,6 +1,7 @@
 """The answers kept with runs, compared with their predictions, and a published table of them with what they give."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def published_answers(board: Board, data_dir: Path) -> BoardAnswers | None:
     """Return the answers of all rules that the runs of a publication keep; None without any, or without their tree."""
     kept = [answers for answers in map(kept_answers, board.records) if answers is not None]
     run = next((board.records[row.runs[0]] for row in board.rows if row.runs and not row.scored), None)
-    tree = None if run is None else _find_tree(run.data, board.records, data_dir)
+    tree = None if run is None else tree_finder(board.records, data_dir)(run.data)
     if tree is None or not kept:
         return None
     common = set[str].intersection(*(set(answers.nodes) for answers in kept))
@@ -67,9 +68,10 @@ def check_answers(records: Records, data_dir: Path, table: Path | None, dataset:
     if not runs and not has_table:
         return []
     finding = ConsistencyCheck(str(records.root / "answers") if table is None else str(table.with_suffix("")))
+    find_tree = tree_finder(records, data_dir)
     for run in runs:
         try:
-            problem = _problem(run, _find_tree(run.data, records, data_dir))
+            problem = _problem(run, find_tree(run.data))
         except UserError as error:
             problem = str(error)
         if problem:
@@ -83,8 +85,10 @@ def check_answers(records: Records, data_dir: Path, table: Path | None, dataset:
     return [finding]
 
 
-def _find_tree(data: DatasetSpec, records: Records, data_dir: Path) -> Hierarchy | None:
-    return Trees(data_dir).find(data) or shipped_tree(data) or tree_beside(opened(records.root), data)
+def tree_finder(records: Records, data_dir: Path) -> Callable[[DatasetSpec], Hierarchy | None]:
+    """Return a function that finds the tree of data: of prepared data, shipped, or beside records; None without."""
+    trees = Trees(data_dir)
+    return lambda data: trees.find(data) or shipped_tree(data) or tree_beside(opened(records.root), data)
 
 
 def _problem(run: Record, tree: Hierarchy | None) -> str:

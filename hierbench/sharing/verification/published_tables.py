@@ -15,6 +15,7 @@ from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board, planned_seeds
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, find_column, further_names
 from hierbench.leaderboard.extra_columns import counted_runs, with_columns
+from hierbench.leaderboard.image_intervals import with_examples
 from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.statistics import PAPER_METRICS
 from hierbench.runs.findings import ConsistencyCheck
@@ -24,7 +25,7 @@ from hierbench.runs.state import STATE_ORDER, Note, State
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.publication_folder import ANSWERS
 from hierbench.sharing.received_files import Received
-from hierbench.sharing.verification.published_answers import check_answers
+from hierbench.sharing.verification.published_answers import check_answers, tree_finder
 from hierbench.sharing.verification.published_pages import compare_pages, is_same
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object
@@ -171,6 +172,8 @@ def check_table(
     except UserError as error:
         finding.reject(f"it cannot be made again from its records: {error}")
         return finding
+    if published:
+        board = with_examples(board, tree_finder(records, data_dir))
     board = _as_claimed(found_table, board, finding, published=published)
     _check_runs(board, finding, published=published)
     unknown = ["tuning"] if records.notes else []  # requests are ignored, which have the budgets
