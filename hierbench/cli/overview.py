@@ -15,7 +15,6 @@ def overview(
     *,
     metric: Annotated[str, "Metric of differences and ranks; claims have their own."] = "mistake_severity",
     paper: Annotated[bool, typer.Option("--paper", help="Add the tables that the paper printed.")] = False,
-    picture: Annotated[Path | None, "Draw the verdict into this file too: SVG, PDF or PNG."] = None,
 ) -> Table:
     """Compare tables with each other: the verdict of the protocol's, differences and ranks."""
     from hierbench.leaderboard.columns import PAPER_BY_NAME
@@ -28,15 +27,4 @@ def overview(
     boards = open_boards(folders or ([] if paper else [Path("runs")]), paper=paper)
     if not boards:
         raise UserError("no table to look at")
-    if picture is not None:
-        from hierbench.figures.plots.style import check_output, house_style, write_figure
-        from hierbench.figures.plots.verdict_plot import draw
-        from hierbench.leaderboard.verdict import VerdictRows
-
-        check_output(picture, "--picture")
-        evidence = VerdictRows.of(boards)
-        if not any(evidence.rows.values()):
-            raise UserError("--picture draws the verdict, and none of these tables is of its protocol")
-        with house_style():
-            write_figure(draw(evidence), picture)
     return overview_table(boards, metric)

@@ -33,7 +33,6 @@ IMAGE_FORMATS = (
     "BMP",
     "TIFF",
     "AVIF",
-    "PPM",
 )  # PIL reads others with programs from outside (EPS)
 ORIENTATION = 0x0112  # the tag of EXIF data, from 1, upright, to 8
 # An image of more than 89 million pixels, which a small file can hold: PIL warns, and raises at twice as many.

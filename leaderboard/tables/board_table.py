@@ -120,7 +120,9 @@ def make_notes(board: BoardData) -> list[str]:
 def _has_few_mistakes(row: Row, board: BoardData) -> bool:
     """Whether a finished run of a row has few mistakes, on which its severity rests."""
     runs = [run for run in map(board.records.get, row.runs) if run is not None and run.done]
-    return any(0 < sum(run.result.get("mistakes_by_distance", ())) < FEW_MISTAKES for run in runs)
+    counts = [run.result.get("mistakes_by_distance") for run in runs]
+    numbers = [sum(count) for count in counts if isinstance(count, list) and all(isinstance(n, int) for n in count)]
+    return any(0 < number < FEW_MISTAKES for number in numbers)
 
 
 def make_cell(row: Row | CitedRow, column: Column, versus: Versus = "", *, printed: bool = False) -> Interval:

@@ -61,7 +61,7 @@ MESSAGES = {  # of ce, crm and flamingo on type I, seeds 0 to 2
     f"tune {SHAPES} --executor ray --jobs 2": "--jobs is for this machine",
     f"tune {SHAPES} --types type-I": "cannot use type-I",
     "leaderboard --dataset fgvc": "hierbench run",
-    "leaderboard --dataset shape": "unknown recipe 'shape'; did you mean 'shapes'? known: cifar100",
+    "leaderboard --dataset shape": "unknown recipe 'shape'; did you mean 'shapes'? known: butterflies",
     "leaderboard --dataset nosuch --numbers both": "unknown table of the paper for dataset 'nosuch'",
     f"leaderboard {SHAPES} --metrics hf_macr": "unknown metric 'hf_macr'; did you mean 'hf_macro'?",
     f"leaderboard {SHAPES} --metrics level_accuracy@4": "the tree has levels 1 to 3",

@@ -18,6 +18,7 @@ from hierbench.data.prepare import prepare
 from hierbench.data.user.listing import divide, sizes
 from hierbench.data.user.photographs import Photograph
 from hierbench.data.user.user_dataset import open_source, read_users_tree
+from hierbench.leaderboard.protocol import read_protocol
 from hierbench.training.trainer import epoch_order
 from hierbench.utils.errors import UserError
 from tests.support.birds import edit, manifest, write_file, write_second_file
@@ -422,6 +423,7 @@ def test_the_images_of_a_built_in_recipe():
         "cub-finetuned": "cub100",
         "cifar100-finetuned": "cifar100",
         "tiny-imagenet-small": "tiny-imagenet",
+        **{f"{name}-lite2": name for name in read_protocol().decide},
     }
     for name, data in names.items():
         assert load_recipe(name).expected == load_recipe(data).expected

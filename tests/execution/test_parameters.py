@@ -31,7 +31,7 @@ def expected_parameters(recipe, kind, method):
     if kind == "type-II":
         block = 2 * num_classes**2 + 2 * 2 * num_classes + 2 * num_classes
         features, transform = num_classes, channels * num_classes + 2 * num_classes + 2 * block
-    elif recipe.model.type_i_units:
+    elif recipe.model.type_i_units and kind != "pooled":
         features, transform = 600, 2 * channels + linear(channels, 600) + 2 * 600
     else:
         features, transform = channels, 0

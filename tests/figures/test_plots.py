@@ -209,7 +209,7 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
     assert (tmp_path / "a.svg").stat().st_size < 1_000_000
     names = [text.get_text() for text in figure.axes[1].get_yticklabels()]
     assert ("c0" in names) == (num_classes == 5)
-    assert f"{spec.method.name}, type-I, seed 4" in figure.axes[1].get_title(loc="left")
+    assert f"{spec.method.name}, type-II, seed 4" in figure.axes[1].get_title(loc="left")
 
 
 def test_choosing_a_run(tmp_path, small):
@@ -222,7 +222,7 @@ def test_choosing_a_run(tmp_path, small):
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     for request, problem in (
         (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),
-        (of_runs("grocery-finetuned", PUBLISHED, run="a"), r"\d runs have an id that begins with 'a'"),
+        (of_runs("grocery-finetuned", PUBLISHED, run="1"), r"\d runs have an id that begins with '1'"),
         (of_runs("shapes", tmp_path, data_dir=tmp_path), "another tree"),
         (
             of_runs("grocery-finetuned", PUBLISHED, data_dir=tmp_path, method="haframe"),
@@ -240,7 +240,7 @@ def test_curves_of_the_published_runs():
     drawing = curves_plot.draw(of_runs("grocery-finetuned", PUBLISHED))
     panels = drawing.figure.axes
     assert len(panels) == 6 and [len(axes.lines) for axes in panels] == [1, 1, 1, 4, 4, 4]
-    assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.5, abs=0.2)  # validation accuracy of cross-entropy
+    assert panels[1].lines[0].get_ydata()[-1] == pytest.approx(62.97, abs=0.2)  # validation accuracy of cross-entropy
     assert len({(line.get_marker(), line.get_color()) for line in panels[3].lines}) == 4
     looks = style.assign_looks(Board.of("grocery-finetuned", read_records(PUBLISHED)).rows)
     assert len({(look.marker, look.colour) for look in looks.values()}) == 5

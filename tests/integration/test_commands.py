@@ -110,7 +110,7 @@ def test_dry_run_without_data_downloads_nothing(cli, tmp_path):
     blocked = cli(tmp_path, "run", "--methods", "ce", "--dataset", "inat19", "--dry-run").ok().out
     assert "5 blocked" in blocked and "data prepare inat19 --source FILE" in blocked
     printed = cli(tmp_path, "run", "--methods", "all", "--dataset", "fgvc", "--dry-run").ok().out
-    assert len(printed.splitlines()) < 55 and "| 5 to train" in printed and "\nSum: 175 runs, about " in printed
+    assert len(printed.splitlines()) < 55 and "| 5 to train" in printed and "\nSum: 205 runs, about " in printed
     assert "hxe: with their defaults" not in printed and "note: barz_denzler, " in printed and "hiercos," not in printed
 
 

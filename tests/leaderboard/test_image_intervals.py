@@ -8,6 +8,7 @@ from hierbench.leaderboard.image_intervals import example_values, half_width, ov
 from hierbench.leaderboard.paired import difference_of_examples
 from hierbench.leaderboard.statistics import crossed_error, t_quantile
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.run_evidence import Trees
 
 
 def draw(rng, seeds, images, sds):
@@ -62,7 +63,7 @@ def test_tables_show_them(trained, data_dir, cli, tmp_path):
     values = by_images.examples[row.key]["top1"]
     assert values.mean(axis=1).tolist() == pytest.approx(row.metrics["top1"].values)
     assert same.metrics["top1"].ci95 == half_width(values) > 0
-    assert "Half-widths over seeds and test images" in str(with_examples(board, data_dir))
+    assert "Half-widths over seeds and test images" in str(with_examples(board, Trees(data_dir).find))
     where = ("--runs", trained, "--data-dir", data_dir)
     shown = cli(tmp_path, "leaderboard", "--dataset", "shapes", *where, "--intervals", "images").ok().out
     assert "interval over seeds and test images" in shown and f"+/- {same.metrics['top1'].ci95:.2f}" in shown

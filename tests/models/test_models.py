@@ -111,6 +111,6 @@ def test_the_group_of_every_parameter_by_name(cifar100, backbone, cls, classifie
         assert not names  # each is in one group
         assert {group: set(members) for group, members in groups.items()} == {
             "backbone": network | ({"features.reduce.weight"} if kind == "type-II" else set()),
-            "transform": TYPE_TWO if kind == "type-II" else TYPE_ONE,
+            "transform": {"pooled": set(), "type-I": TYPE_ONE, "type-II": TYPE_TWO}[kind],
             "classifier": classifier,
         }
