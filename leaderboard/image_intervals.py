@@ -5,7 +5,7 @@ Shapes: S seeds, N test images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.config.spec import DatasetSpec
-from hierbench.leaderboard.statistics import Summary, crossed_error, t_quantile
+from hierbench.leaderboard.statistics import Summary, half_width
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
 
@@ -95,12 +95,6 @@ def with_examples(board: Board, find_tree: FindTree) -> Board:
     return replace(board, examples=examples)
 
 
-def half_width(values: Values) -> float:
-    """Return the half-width of the 95% interval of the mean of values [S, N]."""
-    error, freedom = crossed_error(values)
-    return t_quantile(freedom) * error
-
-
 def over_images(board: Board, data_dir: Path) -> Board:
     """Return a board whose half-widths are over seeds and images.
 
@@ -123,12 +117,3 @@ def over_images(board: Board, data_dir: Path) -> Board:
         }
         rows.append(replace(row, metrics=cells))
     return replace(board, rows=tuple(rows), intervals="images")
-
-
-def typical_widths(examples: Mapping[Any, Mapping[str, Values]]) -> dict[str, float]:
-    """Return {metric: the median over rows of the half-widths over seeds and images}."""
-    widths: dict[str, list[float]] = {}
-    for values in examples.values():
-        for name, table in values.items():
-            widths.setdefault(name, []).append(half_width(table))
-    return {name: float(np.median(numbers)) for name, numbers in widths.items()}

@@ -209,6 +209,21 @@ def crossed_error(values: NDArray[np.float64]) -> tuple[float, float]:
     return math.sqrt(variance), variance**2 / spread if spread else 1.0
 
 
+def half_width(values: NDArray[np.float64]) -> float:
+    """Return the half-width of the 95% interval of the mean of values [S, N]."""
+    error, freedom = crossed_error(values)
+    return t_quantile(freedom) * error
+
+
+def typical_widths(examples: Mapping[Any, Mapping[str, NDArray[np.float64]]]) -> dict[str, float]:
+    """Return {metric: the median over rows of the half-widths over seeds and images}."""
+    widths: dict[str, list[float]] = {}
+    for values in examples.values():
+        for name, table in values.items():
+            widths.setdefault(name, []).append(half_width(table))
+    return {name: float(np.median(numbers)) for name, numbers in widths.items()}
+
+
 def deviation_from_interval(cell: Summary, n: int, ddof: int) -> float | None:
     """Return the standard deviation (ddof 1) behind a printed half-width of n runs, or None.
 

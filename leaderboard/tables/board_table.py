@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from hierbench.leaderboard.board_data import PUBLISHED, BoardData
 from hierbench.leaderboard.columns import COSTS, PAPER_BY_NAME, PAPER_COLUMNS, Column
-from hierbench.leaderboard.image_intervals import typical_widths
-from hierbench.leaderboard.statistics import CitedRow, Row, RowKey, Summary
+from hierbench.leaderboard.statistics import CitedRow, Row, RowKey, Summary, typical_widths
 from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
 from hierbench.utils.text import listed, one_line
 

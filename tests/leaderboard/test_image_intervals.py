@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.image_intervals import example_values, half_width, over_images, with_examples
+from hierbench.leaderboard.image_intervals import example_values, over_images, with_examples
 from hierbench.leaderboard.paired import difference_of_examples
-from hierbench.leaderboard.statistics import crossed_error, t_quantile
+from hierbench.leaderboard.statistics import crossed_error, half_width, t_quantile
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.run_evidence import Trees
 
