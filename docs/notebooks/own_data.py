@@ -48,7 +48,7 @@ def draw_leaf(group, genus, species):
     return image
 
 
-Path("leaves.csv").write_text(TREE)
+Path("drawn-leaves.csv").write_text(TREE)
 for path in rows:
     folder = Path("images", path[-1])
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,10 +69,10 @@ plt.show()
 # or a folder without a leaf is named.
 
 # %%
-# !hierbench data new leaves --images images --tree leaves.csv
+# !hierbench data new drawn-leaves --images images --tree drawn-leaves.csv
 
 # %%
-print(Path("leaves.toml").read_text())
+print(Path("drawn-leaves.toml").read_text())
 
 # %% [markdown]
 # ## Train and compare
@@ -81,7 +81,7 @@ print(Path("leaves.toml").read_text())
 
 # %%
 SHORT = {"types": "type-II", "seeds": 2, "set": {"train.epochs": 6}, "jobs": 1, "mlflow": "off"}
-board = hierbench.run(["ce", "crm", "haframe"], "./leaves.toml", **SHORT)
+board = hierbench.run(["ce", "crm", "haframe"], "./drawn-leaves.toml", **SHORT)
 board
 
 # %% [markdown]
@@ -98,5 +98,5 @@ board.plot("levels")
 
 # %% [markdown]
 # All other commands take the file as well ([your data](../your-data.md)). With few photographs, start from a published network:
-# `hierbench data new leaves --images images --tree leaves.csv --backbone timm:tf_efficientnet_lite0` downloads its weights and trains
+# `hierbench data new drawn-leaves --images images --tree drawn-leaves.csv --backbone timm:tf_efficientnet_lite0` downloads its weights and trains
 # only what stands on them.
