@@ -16,7 +16,10 @@ PROTOCOL_OPTION = "verdict"  # of a request: the digest of the protocol that it 
 
 
 class Part(Closed):
-    """A comparison of two rows: METHOD:TYPE; `margin` is the loss that counts as none, in the metric's unit."""
+    """A comparison of two rows, METHOD:TYPE, or of two rules of decision by their labels.
+
+    `margin` is the loss that counts as none, in the metric's unit.
+    """
 
     metric: str
     row: str
@@ -33,16 +36,6 @@ class Claim(Closed):
     best: tuple[str, ...] = ()
 
 
-class AnswerClaim(Closed):
-    """A claim on two rules of decision; see `hierbench.answers.choices` for their labels."""
-
-    id: str
-    claim: str
-    metric: str
-    rule: str
-    reference: str
-
-
 class Protocol(Closed):
     """The parts of the protocol that are computed with.
 
@@ -55,7 +48,7 @@ class Protocol(Closed):
         claims: in their order.
         ranks: the rows whose order is told.
         answer_rows: the rows whose answers are compared.
-        answer_claims: in their order.
+        answer_claims: on rules of decision, in their order.
     """
 
     digest: str
@@ -67,7 +60,7 @@ class Protocol(Closed):
     claims: tuple[Claim, ...]
     ranks: tuple[str, ...]
     answer_rows: tuple[str, ...]
-    answer_claims: tuple[AnswerClaim, ...]
+    answer_claims: tuple[Claim, ...]
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -95,8 +88,12 @@ def read_protocol() -> Protocol:
         claims=content["claims"],
         ranks=content["ranks"]["rows"],
         answer_rows=content["answers"]["rows"],
-        answer_claims=content["answers"]["claims"],
+        answer_claims=[_rule_claim(**claim) for claim in content["answers"]["claims"]],
     )
+
+
+def _rule_claim(id: str, claim: str, metric: str, rule: str, reference: str) -> Claim:
+    return Claim(id=id, claim=claim, parts=(Part(metric=metric, row=rule, reference=reference),))
 
 
 def protocol_options(recipe: str) -> dict[str, Any]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 
+from hierbench.answers.choices import choices_of
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.board_answers import ANSWER_COLUMNS, DEFAULT_METRICS, board_answers
+from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.paired import holm
 from hierbench.leaderboard.protocol import Claim, Part, Protocol, counted_ids, image_set, read_protocol
 from hierbench.leaderboard.set_tests import TEST_LEVEL, SetTest, set_test
 from hierbench.leaderboard.statistics import Row, ranked_rows, searched_rows
+from hierbench.runs.run_evidence import Trees
+from hierbench.utils.errors import UserError
 
 Decision = Literal["yes", "no", "open"]
 BEST = "best"  # the row of a part that is chosen on validation
@@ -34,7 +38,12 @@ class PartResult:
     @property
     def unit(self) -> str:
         """Of the values."""
-        return "points" if PAPER_BY_NAME[self.part.metric].higher else "% of the reference"
+        return "points" if self.column.higher else "% of the reference"
+
+    @property
+    def column(self) -> Column:
+        """Of its metric, of classes or of answers."""
+        return PAPER_BY_NAME.get(self.part.metric) or ANSWER_COLUMNS[self.part.metric]
 
 
 @dataclass(frozen=True)
@@ -82,23 +91,33 @@ def named_rows(board: Board) -> dict[str, Row]:
 
 @dataclass(frozen=True)
 class VerdictRows:
-    """The rows of the protocol's tables, {network: {set: {METHOD:TYPE: row}}}: of runs made under it alone."""
+    """The evidence of the protocol's tables: of runs made under it alone.
+
+    Attributes:
+        protocol: the protocol.
+        rows: {network: {set: {METHOD:TYPE: row}}}.
+        answers: {set: {label of a rule: {metric: value in per cent}}}, each the mean of the protocol's rows on Lite0.
+    """
 
     protocol: Protocol
     rows: Mapping[str, Mapping[str, Mapping[str, Row]]]
+    answers: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, boards: Iterable[Board]) -> VerdictRows:
         """Return the rows of those boards that are tables of the protocol."""
         protocol = read_protocol()
         rows: dict[str, dict[str, dict[str, Row]]] = {network: {} for network in protocol.tables}
+        answers = dict[str, dict[str, dict[str, float]]]()
         for board in boards:
             network = protocol.network_of(board.dataset)
             if network and board.records:
                 counted = counted_ids(board.records)
                 kept = {name: row for name, row in named_rows(board).items() if counted.issuperset(row.runs)}
                 rows[network][image_set(board.dataset)] = kept
-        return cls(protocol, rows)
+                if network == CHOICE_NETWORK:
+                    answers[image_set(board.dataset)] = rule_means(protocol, board, kept)
+        return cls(protocol, rows, answers)
 
     def only(self, network: str) -> VerdictRows:
         """Return the evidence of one network."""
@@ -128,22 +147,25 @@ class VerdictRows:
 
     def results(self, *, relative: bool = True, sets: Sequence[str] | None = None) -> list[ClaimResult]:
         """Return the result of each claim; `sets` decide in place of the protocol's."""
-        decide = self.protocol.decide if sets is None else sets
-        results = []
-        for claim in self.protocol.claims:
-            parts = []
-            for part in claim.parts:
-                values = self.values(claim, part, relative=relative)
-                tests = [set_test([values[data] for data in some if data in values]) for some in (decide, values)]
-                parts.append(PartResult(part, values, *tests))
-            results.append(ClaimResult(claim, tuple(parts)))
-        corrected = holm([result.p for result in results])
-        return [replace(result, corrected=p) for result, p in zip(results, corrected, strict=True)]
+        values = partial(self.values, relative=relative)
+        return _tested(self.protocol.claims, values, self.protocol.decide if sets is None else sets)
 
     @cached_property
     def claims(self) -> list[ClaimResult]:
         """The result of each claim as the protocol has it."""
         return self.results()
+
+    @cached_property
+    def answer_claims(self) -> list[ClaimResult]:
+        """The result of each claim on rules of decision, a family of their own."""
+        return _tested(self.protocol.answer_claims, self.rule_values, self.protocol.decide)
+
+    def rule_values(self, claim: Claim, part: Part) -> dict[str, float]:
+        """Return {set: value} of a part on two rules, in points, in favour of the claim."""
+        pairs = {
+            data: [rules.get(label) for label in (part.row, part.reference)] for data, rules in self.answers.items()
+        }
+        return {data: a[part.metric] - b[part.metric] for data, (a, b) in pairs.items() if a and b}
 
     def verdict_of(self, result: ClaimResult) -> Decision:
         """Return whether a claim holds."""
@@ -170,21 +192,58 @@ class VerdictRows:
         return {
             "protocol": self.protocol.digest,
             "sets": {"decide": list(self.protocol.decide), "shown": list(self.protocol.shown)},
-            "verdict": [
-                {
-                    "id": result.claim.id,
-                    "claim": result.claim.claim,
-                    "parts": [_part_content(part) for part in result.parts],
-                    "p": result.p,
-                    "corrected": result.corrected,
-                    "verdict": self.verdict_of(result),
-                    "n": result.n,
-                    "p_all": result.p_all,
-                }
-                for result in self.claims
-            ],
+            "verdict": [self._claim_content(result) for result in self.claims],
+            "answers": [self._claim_content(result) for result in self.answer_claims],
             "checks": self.checks(),
         }
+
+    def _claim_content(self, result: ClaimResult) -> dict[str, Any]:
+        return {
+            "id": result.claim.id,
+            "claim": result.claim.claim,
+            "parts": [_part_content(part) for part in result.parts],
+            "p": result.p,
+            "corrected": result.corrected,
+            "verdict": self.verdict_of(result),
+            "n": result.n,
+            "p_all": result.p_all,
+        }
+
+
+def rule_means(protocol: Protocol, board: Board, rows: Mapping[str, Row]) -> dict[str, dict[str, float]]:
+    """Return {rule: {metric: value}}, means over the protocol's rows; {} unless all of them have answers."""
+    labels = {label for claim in protocol.answer_claims for part in claim.parts for label in (part.row, part.reference)}
+    choices = choices_of(sorted(labels))
+    compared = [rows[name] for name in protocol.answer_rows if name in rows]
+    if len(compared) < len(protocol.answer_rows):
+        return {}
+    tree = Trees(board.records.root).find(board.records[compared[0].runs[0]].data)
+    try:
+        boards = tree and board_answers(replace(board, rows=tuple(compared)), choices, tree).boards
+    except UserError:  # no row has answers
+        return {}
+    if not boards or any(len(answered.rows) < len(compared) for answered in boards.values()):
+        return {}
+    return {
+        label: {name: float(np.mean([row.metrics[name].mean for row in answered.rows])) for name in DEFAULT_METRICS}
+        for label, answered in boards.items()
+    }
+
+
+def _tested(
+    claims: Sequence[Claim], values_of: Callable[[Claim, Part], Mapping[str, float]], decide: Sequence[str]
+) -> list[ClaimResult]:
+    """Return the results of a family of claims: corrected over it."""
+    results = []
+    for claim in claims:
+        parts = []
+        for part in claim.parts:
+            values = values_of(claim, part)
+            tests = [set_test([values[data] for data in some if data in values]) for some in (decide, values)]
+            parts.append(PartResult(part, values, *tests))
+        results.append(ClaimResult(claim, tuple(parts)))
+    corrected = holm([result.p for result in results])
+    return [replace(result, corrected=p) for result, p in zip(results, corrected, strict=True)]
 
 
 def _gain(row: Row, reference: Row, metric: str, relative: bool) -> float | None:

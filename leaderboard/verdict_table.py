@@ -1,6 +1,5 @@
 """The verdict as a table and as sentences."""
 
-from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.leaderboard.verdict import ClaimResult, PartResult, VerdictRows
 
@@ -16,7 +15,7 @@ def effect_text(part: PartResult) -> str:
     """Return the effect of a part and its interval as the row minus the reference, without the margin."""
     test = part.test
     margin = part.part.margin
-    column = PAPER_BY_NAME[part.part.metric]
+    column = part.column
     if not test.n:
         return f"{column.title}: no set"
     sign = 1.0 if column.higher else -1.0

@@ -6,7 +6,7 @@ Shapes: N examples, K classes.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +39,7 @@ DEFAULT_RULES = (
     "antenna_rollup",
 )
 BISECTIONS = 30
+LARGEST_ACCURACY = 0.9999  # for which the span of a parameter is asked: it may be infinite at 1
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class RuleChoice:
         parameters: of it, as asked for.
         accuracy: share of correct answers on validation that its fitted parameter reaches; None where that is given, or
             there is none.
+        like: the label of a rule without a fitted parameter, whose share on validation it reaches instead; "" for none.
         temperature: of the scores; None: fitted.
     """
 
@@ -57,6 +59,7 @@ class RuleChoice:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
     temperature: float | None = None
+    like: str = ""
 
     @property
     def label(self) -> str:
@@ -64,7 +67,8 @@ class RuleChoice:
         values = dict(self.parameters) | ({} if self.temperature is None else {"temperature": self.temperature})
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
         named = "".join(f":{name}={text}" for name, text in texts.items())
-        return f"{self.rule.name}{named}" + ("" if self.accuracy is None else f"@{self.accuracy:g}")
+        share = self.like if self.accuracy is None else f"{self.accuracy:g}"
+        return f"{self.rule.name}{named}" + (f"@{share}" if share else "")
 
     @property
     def curve(self) -> str:
@@ -75,6 +79,7 @@ class RuleChoice:
     def title(self) -> str:
         """Its name in tables."""
         words = [f"{100 * self.accuracy:g} %"] if self.accuracy is not None else []
+        words += [f"as often right as {choice.title}" for choice in parse_choices([self.like] if self.like else [])]
         words += [f"{value}" if name == "cost" else f"{name} {value}" for name, value in self.parameters.items()]
         if self.temperature is not None:
             words.append("uncalibrated" if self.temperature == 1 else f"temperature {self.temperature:g}")
@@ -82,7 +87,12 @@ class RuleChoice:
 
 
 def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES) -> list[RuleChoice]:
-    """Return the choices of texts NAME[:PARAMETER=VALUE...]; a rule whose parameter is fitted once per accuracy.
+    """Return the choices of texts NAME[:PARAMETER=VALUE...][@SHARE]; a rule whose parameter is fitted once per share.
+
+    Args:
+        rules: the texts. SHARE is one of correct answers on validation, or a rule without a fitted parameter, whose
+            share is reached.
+        accuracies: the shares of rules without one of their own.
 
     Raises:
         UserError: no such rule or parameter, a value that is none, or an accuracy that is not between 0 and 1.
@@ -92,7 +102,8 @@ def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES
         raise UserError(f"an accuracy is between 0 and 1, got {wrong[0]:g}")
     choices = list[RuleChoice]()
     for text in rules:
-        name, *parts = text.strip().split(":")
+        wanted, _, target = text.strip().partition("@")
+        name, *parts = wanted.split(":")
         values = dict(_parse_value(text, part) for part in parts)
         temperature = values.pop("temperature", None)
         if temperature is not None and not (isinstance(temperature, int | float) and temperature > 0):
@@ -100,10 +111,29 @@ def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES
         rule = find_rule(name)
         if rule.fitted and rule.fitted not in values:
             rule.checked({**values, rule.fitted: 0.0})
-            choices += [RuleChoice(rule, values, accuracy, temperature) for accuracy in accuracies]
+            if target:
+                choices.append(_with_share(RuleChoice(rule, values, None, temperature), target))
+            else:
+                choices += [RuleChoice(rule, values, accuracy, temperature) for accuracy in accuracies]
+        elif target:
+            raise UserError(f"--rules {text}: {name} has no parameter to fit, so it takes no @{target}")
         else:
             choices.append(RuleChoice(rule, rule.checked(values), None, temperature))
     return list({choice.label: choice for choice in choices}.values())
+
+
+def _with_share(choice: RuleChoice, target: str) -> RuleChoice:
+    """Return a choice that is fitted to the share of correct answers that a text gives, or the rule it names has."""
+    try:
+        share = float(target)
+    except ValueError:
+        liked = parse_choices([target])
+        if len(liked) > 1 or liked[0].temperature is not None:
+            raise UserError(f"--rules {choice.label}@{target}: {target} is no rule with given parameters") from None
+        return replace(choice, like=liked[0].label)
+    if not 0.0 < share < 1.0:
+        raise UserError(f"an accuracy is between 0 and 1, got {share:g}")
+    return replace(choice, accuracy=share)
 
 
 def split_rules(text: str) -> list[str]:
@@ -113,12 +143,8 @@ def split_rules(text: str) -> list[str]:
 
 def choices_of(labels: Sequence[str]) -> list[RuleChoice]:
     """Return the choices of labels, but for those of rules that the project does not ship."""
-    choices = list[RuleChoice]()
-    for label in labels:
-        text, _, accuracy = label.partition("@")
-        if text.partition(":")[0] in known_rules():
-            choices += [choice for choice in parse_choices([text], [float(accuracy or 0.5)]) if choice.label == label]
-    return choices
+    shipped = [label for label in labels if re.split("[:@]", label)[0] in known_rules()]
+    return [choice for label in shipped for choice in parse_choices([label]) if choice.label == label]
 
 
 def _parse_value(text: str, part: str) -> tuple[str, Any]:
@@ -144,16 +170,19 @@ def fit_choice(choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: H
         hierarchy: over the K classes.
     """
     parameters = dict(choice.parameters)
-    if choice.accuracy is None:
+    accuracy = choice.accuracy
+    for liked in parse_choices([choice.like] if choice.like else []):
+        accuracy, _ = shares(liked.rule, liked.parameters, chunks, targets, hierarchy)
+    if accuracy is None:
         return parameters
     if choice.rule.fit is not None:
-        return {**parameters, choice.rule.fitted: choice.rule.fit(chunks, targets, hierarchy, choice.accuracy)}
-    specific, cautious = choice.rule.span(hierarchy, choice.accuracy)
+        return {**parameters, choice.rule.fitted: choice.rule.fit(chunks, targets, hierarchy, accuracy)}
+    specific, cautious = choice.rule.span(hierarchy, min(accuracy, LARGEST_ACCURACY))
     value = specific
     for step in range(BISECTIONS + 1):
         parameters[choice.rule.fitted] = value
         correct, _ = shares(choice.rule, parameters, chunks, targets, hierarchy)
-        if correct < choice.accuracy:
+        if correct < accuracy:
             specific = value
         elif step == 0:
             return parameters

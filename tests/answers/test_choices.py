@@ -56,6 +56,9 @@ def test_default_rules_are_known_and_differ():
         ("majority:temperature=0", "a temperature is a number above 0"),
         ("majority:temperature=hot", "a temperature is a number above 0"),
         ("./none.py", "none.py is not a Python file"),
+        ("majority@0.9", "majority has no parameter to fit, so it takes no @0.9"),
+        ("climbing@darts", "darts is no rule with given parameters"),
+        ("climbing@0", "an accuracy is between 0 and 1, got 0"),
     ],
 )
 def test_a_choice_that_is_none(text, message):
@@ -140,3 +143,15 @@ def test_a_curve_begins_at_the_root_and_ends_at_the_best_class():
 
 def test_the_area_under_a_curve_counts_what_is_reached_further_on():
     assert area_under([(0.0, 1.0), (0.5, 0.6), (0.8, 0.9), (1.0, 0.5)]) == pytest.approx(0.8 * 0.9 + 0.2 * 0.5)
+
+
+def test_a_rule_is_fitted_to_the_share_that_another_rule_reaches():
+    chunks, targets = drawn(3)
+    (rollup,) = parse_choices(["speciesnet_rollup"])
+    (choice,) = parse_choices(["confidence_threshold@speciesnet_rollup"])
+    share, _ = shares(rollup.rule, rollup.parameters, chunks, targets, TREE)
+    correct, _ = shares(choice.rule, fit_choice(choice, chunks, targets, TREE), chunks, targets, TREE)
+    specific = {"threshold": fit_choice(choice, chunks, targets, TREE)["threshold"] - 1e-6}
+    assert correct >= share > shares(choice.rule, specific, chunks, targets, TREE)[0]
+    assert choice.title == f"Threshold (as often right as {rollup.title})"
+    assert choices_of([choice.label]) == [choice] and choices_of(["climbing@0.8"]) == parse_choices(["climbing"], [0.8])

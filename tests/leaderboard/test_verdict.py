@@ -160,3 +160,27 @@ def test_recipes_are_as_the_protocol_has_them(name):
     assert (tune.finalists, tune.finalist_runs) == (search["finalists"], search["finalist_runs"])
     assert {key: list(values) for key, values in tune.grid["all"].items()} == search["ranges"]
     assert recipe.data.dataset in PROTOCOL.sets and recipe.methods["haframe"] == {"alpha": 0.4, "gamma": 2.0}
+
+
+def test_claims_on_rules_are_a_family_of_their_own():
+    rng = np.random.default_rng(2)
+    labels = {label for claim in PROTOCOL.answer_claims for part in claim.parts for label in (part.row, part.reference)}
+    better = {"darts@0.9": 5.0, "speciesnet_rollup": -5.0}
+
+    def values(label):
+        return {metric: 50.0 + better.get(label, 0.0) + rng.normal(0, 0.1) for metric in ("coverage", "hf")}
+
+    answers = {data: {label: values(label) for label in labels} for data in PROTOCOL.sets}
+    evidence = replace(make_evidence({}), answers=answers | {"leaves": {}})
+    assert {evidence.verdict_of(result) for result in evidence.answer_claims} == {
+        "open"
+    }  # a set that decides is missing
+    evidence = replace(make_evidence({}), answers=answers)
+    assert [evidence.verdict_of(result) for result in evidence.answer_claims] == ["yes", "open", "no"]
+    k = evidence.answer_claims[0]
+    leaves = answers["leaves"]
+    expected = leaves["darts@0.9"]["coverage"] - leaves["confidence_threshold@0.9"]["coverage"]
+    assert k.parts[0].values["leaves"] == expected and k.parts[0].unit == "points"
+    assert [r.corrected for r in evidence.answer_claims] == holm([r.p for r in evidence.answer_claims])
+    assert [claim["id"] for claim in evidence.content()["answers"]] == ["k", "l", "m"]
+    assert len(evidence.content()["verdict"]) == 10

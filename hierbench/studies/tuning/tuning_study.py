@@ -295,7 +295,9 @@ def ranking_table(searches: Sequence[FinishedSearch], file: Path) -> Table:
 
 
 def _choice(target: Target, best: Tuned, file: Path) -> str:
-    why = "its interval overlaps the next one's" if best.runs > 1 else "one run each has no interval"
+    has_interval = best.runs > 1 or best.finalists
+    why = "its interval overlaps the next one's" if has_interval else "one run each has no interval"
+    finals = f", the best {best.finalists}" if best.finalists else ""
     certain = "" if best.separated else f"; {why}, so the choice may be due to chance"
     ends = f"; at an end of its range: {', '.join(best.ends)}" if best.ends else ""
     by_params = dict[str, list[str]]()
@@ -304,4 +306,4 @@ def _choice(target: Target, best: Tuned, file: Path) -> str:
             by_params.setdefault(format_params(params), []).append(rule)
     others = "".join(f"; by {' and '.join(rules)} {params}" for params, rules in by_params.items())
     about = f"{certain}{ends}{others}; written to {file}"
-    return f"{target.label}: {format_params(best.params)} ({best.budget} runs){about}"
+    return f"{target.label}: {format_params(best.params)} ({best.budget} runs{finals}){about}"
