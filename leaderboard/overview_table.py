@@ -1,12 +1,10 @@
-"""The overview of several tables: the verdict of those of the protocol, differences from cross-entropy, and ranks."""
+"""The overview of several tables: the verdict of those of the protocol, and differences from cross-entropy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
-
-from scipy.stats import rankdata
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_data import PUBLISHED
@@ -21,13 +19,12 @@ from hierbench.leaderboard.verdict_table import claim_sentence
 
 if TYPE_CHECKING:
     from hierbench.config.spec import Spec
-from hierbench.leaderboard.table import Interval, Line, Number, Table, Text
+from hierbench.leaderboard.table import Interval, Line, Table, Text
 
 ABSENT_CELL = Text("-")
 NOTES = (
     "Differences are row minus cross-entropy of its type, +/- half-width of the 95% t-interval; arrows: p below 0.05 "
     "after Holm's correction over a table's differences.",
-    "Mean rank and wins are of the rows that all tables have, by their means.",
 )
 
 
@@ -93,22 +90,18 @@ def overview_table(boards: Sequence[Board], metric: str) -> Table:
     columns = {column.name: column for board in boards for column in board.columns}
     column = columns[metric]
     names = list(dict.fromkeys(name for seen in tables for name in seen.rows))
-    ranks = rank_tables(tables, column)
     lines = [
-        Line([Text("backbone"), *(Text(seen.network or "-") for seen in tables), ABSENT_CELL, ABSENT_CELL]),
-        Line([Text("training"), *(Text(seen.trained) for seen in tables), ABSENT_CELL, ABSENT_CELL]),
+        Line([Text("backbone"), *(Text(seen.network or "-") for seen in tables)]),
+        Line([Text("training"), *(Text(seen.trained) for seen in tables)]),
     ]
     for name in sorted(names, key=lambda name: (name.partition(":")[2], names.index(name))):
         title = next(f"{seen.rows[name].title}, {seen.rows[name].type}" for seen in tables if name in seen.rows)
-        row_ranks = ranks.get(name, [])
-        mean = Number(sum(row_ranks) / len(row_ranks) if row_ranks else None, ".1f")
-        wins = Number(row_ranks.count(1.0) if row_ranks else None, "d")
-        lines.append(Line([Text(title), *(_gap(seen, name, column) for seen in tables), mean, wins]))
+        lines.append(Line([Text(title), *(_gap(seen, name, column) for seen in tables)]))
     heads = [seen.board.dataset + (" (paper)" if seen.trained == "printed" else "") for seen in tables]
     evidence = VerdictRows.of(boards)
     table = Table(
         title=f"Overview: {column.title}",
-        columns=["Row", *heads, "Mean rank", "Wins"],
+        columns=["Row", *heads],
         rows=lines,
         notes=NOTES,
     )
@@ -117,18 +110,6 @@ def overview_table(boards: Sequence[Board], metric: str) -> Table:
     above = [claim_sentence(result, evidence) for result in evidence.claims]
     content = {"rows": table.as_records(), **evidence.content(), "ranks": rank_content(evidence)}
     return replace(table, above=above, content=content)
-
-
-def rank_tables(tables: Sequence[TableSummary], column: Column) -> dict[str, list[float]]:
-    """Return the ranks, one per table, of the rows that all tables have; equal means share their mean rank."""
-    common = [
-        name
-        for name in tables[0].rows
-        if all(name in seen.rows and seen.mean(name, column.name) is not None for seen in tables)
-    ]
-    sign = -1.0 if column.higher else 1.0
-    table_ranks = [rankdata([sign * (seen.mean(name, column.name) or 0.0) for name in common]) for seen in tables]
-    return {name: [float(ranks[place]) for ranks in table_ranks] for place, name in enumerate(common)}
 
 
 def _gap(seen: TableSummary, name: str, column: Column) -> TableCell:

@@ -61,21 +61,15 @@ def by_hand(rows):
     return gaps
 
 
-def test_differences_and_ranks_are_those_computed_by_hand(overview, tables):
+def test_differences_are_those_computed_by_hand(overview, tables):
     gaps = [by_hand(rows) for rows in tables]
     titles = {f"{title.lower()}:type-II": f"{title}, type-II" for title in ("HAFrame", "CRM", "Flamingo")}
-    common = [name for name in tables[0] if name in tables[1]]
-    means = np.array([[rows[name][METRIC].mean() for name in common] for rows in tables])
-    ranks = stats.rankdata(means, axis=1)
     for name, title in titles.items():
-        *cells, rank, wins = overview[title]
-        for cell, gaps_of_row in zip(cells, gaps, strict=True):
+        for cell, gaps_of_row in zip(overview[title], gaps, strict=True):
             mean, width, p = gaps_of_row[name, METRIC]
             assert isinstance(cell, Interval) and (cell.mean, cell.ci95) == (pytest.approx(mean), pytest.approx(width))
             assert cell.versus == ("" if p >= 0.05 else "better" if mean < 0 else "worse")
-        ranks_of_row = ranks[:, common.index(name)]
-        assert (rank.value, wins.value) == (ranks_of_row.mean(), (ranks_of_row == 1).sum())
-    assert [cell.text for cell in overview["training"][:2]] == ["from scratch", "fine-tuned"]
+    assert [cell.text for cell in overview["training"]] == ["from scratch", "fine-tuned"]
 
 
 def test_printed_differences_are_welchs_of_the_printed_numbers():
