@@ -64,9 +64,15 @@ def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
             ranks = " | ".join(f"{places[metric][row.name]:.1f}" for metric in orders)
             lines.append(f"| {row.title} | {ranks} | {row.seconds:.0f} |")
         parts += ["### The order of methods", RANKS.format(n=first.n), "\n".join(lines)]
+    if any(evidence.answers.values()):
+        lines = [f"- {claim_sentence(result, evidence)}" for result in evidence.answer_claims]
+        parts += ["### Answers when unsure", ANSWERS, "\n".join(lines)]
     return "\n\n".join(parts)
 
 
+ANSWERS = (
+    "A family of its own, of four rows on Lite0: linear probe, plain network, cross-entropy and HAFrame on type II."
+)
 CHECKS = "Effects in favour of a claim (each part of it), and p before the correction."
 RANKS = (
     "Mean ranks over {n} sets on Lite0, type II, 1 for the best, and the median seconds of a training.\n\n"

@@ -184,3 +184,4 @@ def test_claims_on_rules_are_a_family_of_their_own():
     assert [r.corrected for r in evidence.answer_claims] == holm([r.p for r in evidence.answer_claims])
     assert [claim["id"] for claim in evidence.content()["answers"]] == ["k", "l", "m"]
     assert len(evidence.content()["verdict"]) == 10
+    assert claim_sentence(k, evidence).startswith("(k) yes: DARTS tells more than a fitted threshold: Coverage +5.0 [")
