@@ -127,8 +127,8 @@ class VerdictRows:
         """Return the row of `claim.best` with the least validation HierDist@1 on a set, "" unless all are there."""
         rows = self.rows.get(CHOICE_NETWORK, {}).get(data, {})
         means = {name: (rows[name].tuning or {}).get("mean") for name in claim.best if name in rows}
-        known = {name: mean for name, mean in means.items() if mean is not None}
-        return min(known, key=known.__getitem__) if len(known) == len(claim.best) else ""
+        measured = {name: mean for name, mean in means.items() if mean is not None}
+        return min(measured, key=measured.__getitem__) if len(measured) == len(claim.best) else ""
 
     def values(self, claim: Claim, part: Part, *, relative: bool = True) -> dict[str, float]:
         """Return {set: value} of a part: the mean over networks, in favour of the claim, with its margin.
@@ -173,10 +173,10 @@ class VerdictRows:
 
     def checks(self) -> list[dict[str, Any]]:
         """Return the named checks: {claim id: the effects and the p of a claim} under each."""
-        known = [data for data in self.protocol.sets if data not in SEEN_BY_NETWORK]
+        unseen = [data for data in self.protocol.sets if data not in SEEN_BY_NETWORK]
         named = {"edges in place of per cent": self.results(relative=False)}
         named |= {f"{network} alone": self.only(network).results() for network in self.rows}
-        named["without tiny-imagenet and cub100"] = self.results(sets=known)
+        named["without tiny-imagenet and cub100"] = self.results(sets=unseen)
         lines: list[dict[str, Any]] = [
             {"check": check, "claims": {r.claim.id: _numbers(r) for r in results}} for check, results in named.items()
         ]

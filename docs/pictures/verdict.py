@@ -34,20 +34,22 @@ def seconds_of_training(boards: list[Board], evidence: VerdictRows) -> dict[str,
 
 
 def readme_part(evidence: VerdictRows) -> str:
-    """Return the ten claims as a list."""
+    """Return the picture, and the ten claims as a list."""
     if not any(evidence.rows.values()):
-        return "No set has its runs yet; every claim is open."
+        return NO_RUNS
     sets = {data for rows in evidence.rows.values() for data in rows if data in evidence.protocol.decide}
     lines = [f"- {claim_sentence(result, evidence)}" for result in evidence.claims]
     num_sets = len(evidence.protocol.decide)
     about = f"So far {len(sets)} of {num_sets} sets have their runs, and a claim is open until all have."
-    return "\n".join([*([about, ""] if len(sets) < num_sets else []), *lines])
+    return "\n".join(
+        [PICTURE.format(folder="docs/pictures"), "", *([about, ""] if len(sets) < num_sets else []), *lines]
+    )
 
 
 def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
     """Return the table of claims, the checks, and the mean ranks."""
     if not any(evidence.rows.values()):
-        return "No set has its runs yet; every claim is open."
+        return NO_RUNS
     names = [result.claim.id for result in evidence.claims]
     checks = ["| Check | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for check in evidence.checks():
@@ -73,6 +75,8 @@ def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
 ANSWERS = (
     "A family of its own, of four rows on Lite0: linear probe, plain network, cross-entropy and HAFrame on type II."
 )
+NO_RUNS = "No set has its runs yet; every claim is open."
+PICTURE = "![The effect of each claim by image set, with its estimate over sets]({folder}/verdict.svg)"
 CHECKS = "Effects in favour of a claim (each part of it), and p before the correction."
 RANKS = (
     "Mean ranks over {n} sets on Lite0, type II, 1 for the best, and the median seconds of a training.\n\n"
@@ -95,7 +99,12 @@ def parts_of(boards: list[Board]) -> dict[str, str]:
     evidence = VerdictRows.of(boards)
     seconds = seconds_of_training(boards, evidence)
     orders = {metric: rank_rows(evidence, metric, seconds) for metric in RANK_METRICS}
-    return {"README.md": readme_part(evidence), "docs/verdict.md": page_part(evidence, orders)}
+    picture = PICTURE.format(folder="pictures") if any(evidence.rows.values()) else NO_RUNS
+    return {
+        "README.md": readme_part(evidence),
+        "docs/index.md": picture,
+        "docs/verdict.md": page_part(evidence, orders),
+    }
 
 
 def main() -> None:
@@ -104,7 +113,8 @@ def main() -> None:
     evidence = VerdictRows.of(boards)
     order = rank_rows(evidence, RANK_METRICS[0], seconds_of_training(boards, evidence))
     with house_style():
-        write_figure(verdict_plot.draw(evidence), ROOT / "docs/pictures/verdict.svg")
+        if any(evidence.rows.values()):
+            write_figure(verdict_plot.draw(evidence), ROOT / "docs/pictures/verdict.svg")
         if order.rows:
             write_figure(ranks_plot.draw(order, RANK_METRICS[0]), ROOT / "docs/pictures/ranks.svg")
     for page, part in parts_of(boards).items():

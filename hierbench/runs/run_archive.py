@@ -10,6 +10,7 @@ import zipfile
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import IO
 
 from hierbench.utils.archives import ARCHIVE_ERRORS, zip_member
 from hierbench.utils.errors import UserError
@@ -27,8 +28,8 @@ def pack_folder(folder: Path) -> None:
     """Put all files of a folder of records into its archive, in the order of their names, and remove them."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != RUNS_ARCHIVE)
 
-    def write(file: object) -> None:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:  # type: ignore[call-overload]
+    def write(file: IO[bytes]) -> None:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in files:
                 info = zipfile.ZipInfo(path.relative_to(folder).as_posix(), EPOCH)
                 archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -228,22 +228,22 @@ def draw_splits(
     for target in range(int(targets.max()) + 1):
         places = [i for i in drawn if targets[i] == target]
         sizes = Counter(int(groups[i]) for i in places)
-        wanted = {
+        limits = {
             split: int(share) if share >= 1 else max(1, round(share * len(places)))
             for split, share in shares.items()
             if not (split == "test" and any(fixed[i] for i in places))
         }
-        filled = Counter({split: 0 for split in wanted})
+        filled = Counter({split: 0 for split in limits})
         for group, size in sizes.items():
             if group in split_of_group:
                 filled[split_of_group[group]] += size
         free = [group for group in sorted(sizes) if group not in split_of_group]
         drawn_groups = [free[i] for i in rng.permutation(len(free))]
         for group in drawn_groups:
-            split = next((name for name in wanted if filled[name] + sizes[group] <= wanted[name]), "train")
+            split = next((name for name in limits if filled[name] + sizes[group] <= limits[name]), "train")
             split_of_group[group] = split
             filled[split] += sizes[group]
-        for name in (name for name in (*wanted, "train") if not filled[name]):  # no group was small enough
+        for name in (name for name in (*limits, "train") if not filled[name]):  # no group was small enough
             numbers = Counter(split_of_group[group] for group in drawn_groups)
             rest = [group for group in drawn_groups if numbers[split_of_group[group]] == max(numbers.values())]
             split_of_group[min(rest, key=sizes.__getitem__)] = name

@@ -19,32 +19,36 @@ def draw(evidence: VerdictRows) -> Figure:
     """Draw severity and distances on the left, accuracies on the right; sets that decide are filled."""
     results = evidence.claims
     figure = style.new_figure(style.TWO_COLUMNS, 1.0 + 2 * ROW_HEIGHT * len(results))
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    severities, accuracies = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
     verdicts = [evidence.verdict_of(result) for result in results]
     for row, (result, verdict) in enumerate(zip(results, verdicts, strict=True)):
         for part in result.parts:
-            _draw_part(right if part.unit == "points" else left, part, row, VERDICT_COLOURS[verdict], evidence)
-    for axes, unit in ((left, "% of the reference"), (right, "points")):
+            _draw_part(
+                accuracies if part.unit == "points" else severities, part, row, VERDICT_COLOURS[verdict], evidence
+            )
+    for axes, unit in ((severities, "% of the reference"), (accuracies, "points")):
         axes.axvline(0.0, color=style.GREY, linewidth=0.8)
         axes.set_xlabel(UNITS[unit])
         parts = [part for result in results for part in result.parts if part.unit == unit]
         largest = max((abs(value) for part in parts for value in part.values.values()), default=1.0)
         axes.set_xlim(-EDGE * largest, EDGE * largest)
     labels = ["\n".join(wrap(f"({result.claim.id}) {result.claim.claim}", WIDTH)) for result in results]
-    left.set_yticks(range(len(results)), labels)
-    left.set_ylim(len(results) - 0.5, -0.5)
+    severities.set_yticks(range(len(results)), labels)
+    severities.set_ylim(len(results) - 0.5, -0.5)
     for row, (result, verdict) in enumerate(zip(results, verdicts, strict=True)):
-        right.annotate(
+        accuracies.annotate(
             f"{verdict} ({result.n} sets)",
             (1.02, row),
-            xycoords=right.get_yaxis_transform(),
+            xycoords=accuracies.get_yaxis_transform(),
             va="center",
             color=VERDICT_COLOURS[verdict],
             fontsize=style.SMALL_TYPE,
         )
-    held = verdicts.count("yes")
-    figure.suptitle(f"{held} of {len(results)} claims hold on image sets on which none was chosen", x=0.02, ha="left")
-    style.note(left, "dots: sets that decide (filled) and seen ones; bar: Hodges-Lehmann estimate, 95% interval")
+    num_holding = verdicts.count("yes")
+    figure.suptitle(
+        f"{num_holding} of {len(results)} claims hold on image sets on which none was chosen", x=0.02, ha="left"
+    )
+    style.note(severities, "dots: sets that decide (filled) and seen ones; bar: Hodges-Lehmann estimate, 95% interval")
     return figure
 
 

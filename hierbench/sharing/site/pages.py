@@ -285,7 +285,7 @@ def method_results(method: MethodPage) -> Table:
         for table, row, folder in method.cells[:MOST_RESULTS]
     ]
     more = len(method.cells) - len(lines)
-    heads = ["Table", "Type", *(column.heading for column in columns), "Seeds", "VerdictRows"]
+    heads = ["Table", "Type", *(column.heading for column in columns), "Seeds", "Verdict"]
     return Table("Results", heads, lines, notes=[f"and {more} more rows"] if more else [], star=STAR, bold=BOLD)
 
 
