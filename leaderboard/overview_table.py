@@ -45,11 +45,6 @@ class TableSummary:
         return cls(board, rows, {(name_of[key], m): gap for (key, m), gap in tests.items() if key in name_of})
 
     @property
-    def is_trained(self) -> bool:
-        """Whether it is of runs, rather than printed numbers."""
-        return self.board.protocol != PUBLISHED
-
-    @property
     def trained(self) -> str:
         """How its networks were trained."""
         if self.board.protocol == PUBLISHED:
