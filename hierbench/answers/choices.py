@@ -87,7 +87,7 @@ class RuleChoice:
 
 
 def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES) -> list[RuleChoice]:
-    """Return the choices of texts NAME[:PARAMETER=VALUE...][@SHARE]; a rule whose parameter is fitted once per share.
+    """Return the choices of texts `NAME[:PARAMETER=VALUE...][@SHARE]`; a rule whose parameter is fitted once per share.
 
     Args:
         rules: the texts. SHARE is one of correct answers on validation, or a rule without a fitted parameter, whose
