@@ -16,8 +16,8 @@ def answers(
     selection: RunSelection,
     rules: Annotated[
         str | None,
-        "Rules, separated by commas, NAME[:PARAMETER=VALUE...] or a file each, then @SHARE or @RULE to fit to; by default "
-        "all.",
+        "Rules, separated by commas, NAME[:PARAMETER=VALUE...] or a file each, then @SHARE or @RULE to fit to; "
+        "by default all.",
     ] = None,
     at: Annotated[str, "Shares of correct answers on validation for rules with a parameter."] = "0.9,0.95",
     show: Annotated[Show, "The rules; the temperature; calibration per level; sets with a guarantee."] = "rules",
