@@ -140,7 +140,7 @@ def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
     assert axes.patches[0].get_x() == rows[0].metrics["mistake_severity"].mean
     assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff_plot.FAINT]
     (legend,) = drawing.figure.legends
-    assert sorted(text.get_text() for text in legend.get_texts()) == ["good, type-I", "lucky, type-I"]
+    assert sorted(text.get_text() for text in legend.get_texts()) == ["good", "lucky"]
     remarks = {"lucky, type-I: lacks seed 2; not ranked", "failed, type-I: 0 of 3 runs are finished"}
     assert remarks | {"not shown: perfect, type-I: no mistakes, so no severity"} <= set(drawing.remarks)
 
@@ -158,12 +158,25 @@ def test_the_band_holds_exactly_the_competitive_rows_and_names_cover_nothing(dat
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         texts = figure.legends[0].get_texts()
-        boxes = [text.get_window_extent(renderer) for text in texts]
         panel = figure.axes[0].get_window_extent(renderer)
-    assert len(figure.axes[0].containers) == 9 and not figure.axes[0].texts
-    assert sorted(text.get_text() for text in texts) == sorted(f"{row.title}, {row.type}" for row in board.rows)
-    for i, box in enumerate(boxes):
-        assert box.x0 > panel.x1 and box.x1 <= figure.bbox.x1 and not any(box.overlaps(other) for other in boxes[:i])
+    assert len(figure.axes[0].containers) == 9
+    assert {text.get_text() for text in texts} == {row.title for row in board.rows}
+    assert all(text.get_window_extent(renderer).y1 < panel.y0 for text in texts)
+
+
+def test_five_methods_have_a_colour_and_names_at_lines_do_not_overlap():
+    distances = {"ce": 9.0, "own": 1.0, "haframe": 2.0, "crm": 3.0, "x": 4.0, "y": 5.0, "z": 6.0}
+    rows = [
+        replace(row(name), metrics=row(name).metrics | {"hierdist@1": Summary(distance, 0.1)})
+        for name, distance in distances.items()
+    ]
+    looks = style.assign_looks(rows)
+    assert [name for (name, _), look in looks.items() if look == style.OTHERS] == ["y", "z"]
+    assert looks["ce", "ce"] == style.LOOKS["ce"] and len(set(looks.values())) == 6
+    axes = style.new_figure(3.0, 3.0).subplots()
+    style.name_lines(axes, [(0.5, "a", "k"), (0.5, "b", "k"), (1.0, "c", "k"), (1.0, "d", "k")])
+    heights = sorted(text.get_position()[1] for text in axes.texts)
+    assert heights[-1] == 1.0 and min(np.diff(heights)) >= style.NAME_HEIGHT - 1e-9
 
 
 # Confusion

@@ -23,12 +23,9 @@ from hierbench.runs.run_evidence import Trees, read_evidence
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError
 
-POINTS_PER_MARKER = 10  # points between markers on a line
-LEGEND_LINE = 0.15  # inches of a legend's line
-
 
 def draw(request: FigureRequest) -> style.Drawing:
-    """Draw a panel per type of model, in it a curve per method; the legends have the areas under them."""
+    """Draw the curves; those with the five least areas below them are named, the others grey."""
     board = open_figure_board(request)
     runs = {row.key: counted_runs(row, board.records) for row in board.rows}
     shown = [row for row in board.rows if row.n and all(run.has_predictions for run in runs[row.key])]
@@ -37,30 +34,27 @@ def draw(request: FigureRequest) -> style.Drawing:
     shown_runs = [run for row in shown for run in runs[row.key]]
     areas = measure(shown_runs, [CLIMBING], board.records, request.data_dir)
     curves = _curves(shown_runs, board.records, request.data_dir)
-    types = list(dict.fromkeys(row.type for row in shown))
-    looks = style.assign_looks(shown)
-    most = max(sum(row.type == kind for row in shown) for kind in types)
-    figure = style.new_figure(style.TWO_COLUMNS, 3.2 + LEGEND_LINE * (most + 1))
-    panels = figure.subplots(1, len(types), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, kind in zip(panels, types, strict=True):
-        for i, row in enumerate(row for row in shown if row.type == kind):
-            row_runs = runs[row.key]
-            ddof = row_runs[0].job.evaluation.ddof
-            mean, half_width = over_runs([curves[run.id] for run in row_runs], ddof)
-            area = summarise([areas[run.id][CLIMBING] for run in row_runs], ddof)
-            line = style.line_style(looks[style.look_key(row)])
-            band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
-            axes.fill_between(COVERAGES, mean - half_width, mean + half_width, **band)
-            label = f"{style.plain(row.title)}: {Interval(area.mean, area.ci95, 4)}"
-            axes.plot(COVERAGES, mean, markevery=(i * 2, POINTS_PER_MARKER), label=label, **line)
-        axes.set_title(kind, loc="left")
-        axes.set_xlabel("coverage (0: the root, 1: a class)")
-        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "title_fontsize": style.SMALL_TYPE}
-        axes.legend(title="hAURC, the area under the curve", **below)
-    panels[0].set_ylabel("risk (share of test images with a wrong node)")
-    panels[0].set_xlim(0.0, 1.0)
-    panels[0].set_ylim(bottom=0.0)
-    figure.suptitle(f"{heading(board, request.dataset)}. Mean over seeds, bands: 95% t-interval", fontsize=8.0)
+    mean_areas = {row.key: summarise([areas[run.id][CLIMBING] for run in runs[row.key]], 1) for row in shown}
+    shown.sort(key=lambda row: mean_areas[row.key].mean or 0.0)
+    figure = style.new_figure(style.TWO_COLUMNS, 3.4)
+    axes = figure.subplots()
+    ends = []
+    for i, row in enumerate(shown):
+        mean, half_width = over_runs([curves[run.id] for run in runs[row.key]], runs[row.key][0].job.evaluation.ddof)
+        colour = style.COLOURS[i] if i < style.MOST_COLOURED else style.LIGHT
+        axes.plot(COVERAGES, mean, color=colour, zorder=2 if i < style.MOST_COLOURED else 1)
+        if i < style.MOST_COLOURED:
+            axes.fill_between(COVERAGES, mean - half_width, mean + half_width, color=colour, alpha=0.15, linewidth=0)
+            area = Interval(mean_areas[row.key].mean, mean_areas[row.key].ci95, 4)
+            ends.append((float(mean[-1]), f"{style.plain(row.title)}, {row.type}: {area}", colour))
+    axes.set_xlim(0.0, 1.0)
+    axes.set_ylim(bottom=0.0)
+    style.name_lines(axes, ends)
+    axes.set_xlabel("coverage (0: the root, 1: a class)")
+    axes.set_ylabel("risk (share of test images with a wrong node)")
+    axes.set_title(f"{heading(board, request.dataset)}. Mean over seeds, bands: 95% t-interval", loc="left", pad=14)
+    about = "at the lines: hAURC, the area under the curve; grey: rows with a larger one"
+    axes.text(0.0, 1.01, about, transform=axes.transAxes, **style.SMALL_NOTE)
     absent = [row for row in board.rows if row.n and row not in shown]
     return style.Drawing(figure, remarks_on(board, absent, "no predictions.npz"))
 

@@ -1,11 +1,12 @@
 """The look that all figures share, and how they are written: print widths, nothing encoded by colour alone."""
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,9 +24,11 @@ ONE_COLUMN = 3.35  # inches: one column of a two-column page
 TWO_COLUMNS = 6.9  # both
 SMALL_TYPE = 7.0  # points
 TINY_TYPE = 6.0
+NAME_HEIGHT = 0.055  # of a panel: from one name at a line to the next
 SCREEN = 144  # dots per inch in a notebook
 GREY = "#666666"
 LIGHT = "#d9d9d9"
+SMALL_NOTE: dict[str, Any] = {"fontsize": TINY_TYPE, "color": GREY}
 
 # Okabe & Ito's palette without its yellow, which is too light for lines on white.
 BLACK = "#000000"
@@ -35,6 +38,7 @@ GREEN = "#009E73"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of lines that are named where they end
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same everywhere
@@ -102,19 +106,12 @@ LOOKS = {
 SPARE = [
     LineLook(VERMILION, "P", (0, (3, 1, 1, 1, 1, 1)), "//"),
     LineLook(PURPLE, "X", (0, (8, 2)), "||||"),
-    LineLook(GREY, "<", (0, (2, 1)), "++++"),
-    LineLook(VERMILION, ">", (0, (1, 2)), "++"),
-    LineLook(PURPLE, "p", (0, (6, 1, 3, 1)), "////"),
     LineLook(GREEN, "*", (0, (1, 1)), "xx"),
-    LineLook(BLUE, "h", (0, (4, 1, 1, 1, 1, 1)), "\\\\\\"),
-    LineLook(ORANGE, "d", (0, (2, 2)), "\\\\"),
-    LineLook(SKY, "H", (0, (6, 1, 1, 1, 1, 1)), "--"),
-    LineLook(BLACK, "X", (0, (1, 3)), "||"),
-    LineLook(PURPLE, "*", (0, (3, 2, 1, 2)), "++"),
-    LineLook(GREY, "P", (0, (8, 1, 1, 1)), "////"),
-    LineLook(BLUE, ">", (0, (4, 3)), "xx"),
-    LineLook(GREEN, "p", (0, (2, 3)), "\\\\"),
+    LineLook(ORANGE, "p", (0, (6, 1, 3, 1)), "\\\\\\"),
+    LineLook(SKY, "d", (0, (2, 2)), "--"),
 ]
+MOST_COLOURED = 5  # series of a figure with a colour and a name
+OTHERS = LineLook(LIGHT, "o", "-", "")  # all further ones
 
 
 def look_key(row: Row) -> tuple[str, str]:
@@ -123,11 +120,20 @@ def look_key(row: Row) -> tuple[str, str]:
 
 
 def assign_looks(rows: Sequence[Row]) -> dict[tuple[str, str], LineLook]:
-    """Return {(method, title): look}: the project's methods always look the same, others take those left."""
-    looks: dict[tuple[str, str], LineLook] = {}
+    """Return {(method, title): look}: cross-entropy and the best by HierDist@1 are coloured, all others light grey.
+
+    The project's methods always look the same, others take the looks that are left.
+    """
+    best: dict[tuple[str, str], float] = {}
+    for row in rows:
+        distance = row.metrics["hierdist@1"].mean if "hierdist@1" in row.metrics else None
+        value = math.inf if distance is None else distance
+        best[look_key(row)] = min(best.get(look_key(row), math.inf), value)
+    coloured = sorted(best, key=lambda key: (key[0] != "ce", best[key], key))[:MOST_COLOURED]
     look_by_name: dict[str, LineLook | None] = {**LOOKS}
-    spare = cycle(SPARE)
-    for method, title in sorted({look_key(row) for row in rows}):
+    spare = iter(SPARE)
+    looks = dict.fromkeys(best, OTHERS)
+    for method, title in sorted(coloured):
         looks[method, title] = look_by_name.pop(method, None) or next(spare)
     return looks
 
@@ -188,11 +194,24 @@ def legend_below(
     handle_of: Callable[[LineLook], Artist],
 ) -> None:
     """Name the methods once below all panels, in the order of the rows; few columns where names are long."""
-    keys = list(dict.fromkeys(map(look_key, rows)))
-    labels = [plain(title) for _, title in keys]
-    columns = max(1, min(len(labels), int(110 / (max(map(len, labels)) + 8))))
-    handles = [handle_of(looks[key]) for key in keys]
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    names = {looks[key]: "others" if looks[key] == OTHERS else plain(key[1]) for key in map(look_key, rows)}
+    columns = max(1, min(len(names), int(110 / (max(map(len, names.values())) + 8))))
+    figure.legend(list(map(handle_of, names)), [*names.values()], loc="outside lower center", ncols=columns)
+
+
+def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str]]) -> None:
+    """Write names right of a panel at the height where lines end, one below the other: (height, name, colour) each."""
+    low, high = axes.get_ylim()
+    places = [(height - low) / (high - low) for height, *_ in ends]
+    order = sorted(range(len(ends)), key=lambda i: places[i])
+    for before, after in pairwise(order):
+        places[after] = max(places[after], places[before] + NAME_HEIGHT)
+    if order and places[order[-1]] > 1.0:  # down again, where the names do not fit below the upper end
+        places[order[-1]] = 1.0
+        for after, before in pairwise(reversed(order)):
+            places[before] = min(places[before], places[after] - NAME_HEIGHT)
+    for place, (_, name, colour) in zip(places, ends, strict=True):
+        axes.text(1.02, place, name, color=colour, va="center", fontsize=SMALL_TYPE, transform=axes.transAxes)
 
 
 def check_output(path: Path, option: str = "--output") -> None:

@@ -1,8 +1,10 @@
 """Accuracy against mistake severity, one marker per row of the leaderboard, with 95% intervals."""
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.lines import Line2D
 
 from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, open_figure_board, remarks_on
@@ -11,6 +13,7 @@ from hierbench.utils.errors import UserError
 
 HALF_DIGIT = 0.005  # half of the last printed digit
 FAINT = 0.4  # opacity of a row that is not ranked
+FILLING = {"pooled": "left", "type-I": "none"}
 
 
 def tradeoff_values(rows: Sequence[Row]) -> tuple[Floats, Floats]:
@@ -43,10 +46,9 @@ def draw(request: FigureRequest) -> style.Drawing:
     if ranked:
         low, high = competitive_band(ranked)
         axes.axvspan(low, high, color=style.LIGHT, alpha=0.6, linewidth=0, zorder=0)
-    markers = []
     for row, (severity, top1) in zip(rows, tradeoff_values(rows)[0], strict=True):
         look = looks[style.look_key(row)]
-        whiskers = axes.errorbar(
+        axes.errorbar(
             severity,
             top1,
             xerr=row.metrics["mistake_severity"].ci95,
@@ -54,38 +56,31 @@ def draw(request: FigureRequest) -> style.Drawing:
             color=look.colour,
             marker=look.marker,
             markersize=5.5,
-            markerfacecolor=look.colour if row.type == "type-II" else "none",
+            fillstyle=FILLING.get(row.type, "full"),
             elinewidth=0.8,
             capsize=1.5,
-            zorder=3,
+            zorder=2 if look == style.OTHERS else 3,
             alpha=FAINT if row.lacking else 1.0,
             linestyle="none",
         )
-        markers.append(whiskers.lines[0])
     front = pareto_front(ranked)
     has_front = len(front) > 1
     if has_front:
         axes.plot(*tradeoff_values(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(0.08)
-    axes.set_title(heading(board, request.dataset), loc="left")
+    axes.set_title(heading(board, request.dataset), loc="left", pad=20)
     notes = [
-        *(["band: competitive, severity at most", "0.05 above the smallest"] if ranked else []),
-        *(["dashed: rows that no other beats on", "both axes (Pareto front)"] if has_front else []),
+        *(["band: competitive, severity at most 0.05 above the smallest"] if ranked else []),
+        *(["dashed: no row beats these on both axes (Pareto front)"] if has_front else []),
         "whiskers: 95% intervals",
-        "markers: open type-I, filled type-II",
+        "markers: open type-I, filled type-II" + (", half pooled" if any(row.type == "pooled" for row in rows) else ""),
         *(["faint: lacks seeds, not ranked"] if any(row.lacking for row in rows) else []),
     ]
     axes.set_xlabel("mistake severity (mean distance of the mistakes; smaller is better)")
     axes.set_ylabel("top-1 accuracy (%; larger is better)")
-    names = [f"{style.plain(row.title)}, {row.type}" for row in rows]  # beside the panel, where they cover no marker
-    top_down = sorted(range(len(rows)), key=lambda i: -(rows[i].metrics["top1"].mean or 0.0))
-    legend = figure.legend(
-        [markers[i] for i in top_down],
-        [names[i] for i in top_down],
-        loc="outside right upper",
-        title="\n".join(notes),
-        alignment="left",
+    axes.text(0.0, 1.01, textwrap.fill("; ".join(notes), 120), transform=axes.transAxes, **style.SMALL_NOTE)
+    style.legend_below(
+        figure, rows, looks, lambda look: Line2D([], [], **style.line_style(look) | {"linestyle": "none"})
     )
-    legend.get_title().set(fontsize=style.SMALL_TYPE, color=style.GREY)
     absent = [row for row in board.rows if row.n and row not in rows]
     return style.Drawing(figure, remarks_on(board, absent, "no mistakes, so no severity"))
