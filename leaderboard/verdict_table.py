@@ -1,5 +1,7 @@
 """The verdict as a table and as sentences."""
 
+import math
+
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.leaderboard.verdict import ClaimResult, PartResult, VerdictRows
 
@@ -20,7 +22,8 @@ def effect_text(part: PartResult) -> str:
         return f"{column.title}: no set"
     sign = 1.0 if column.higher else -1.0
     effect, *ends = (sign * (value - margin) for value in (test.effect, test.low, test.high))
-    return f"{column.title} {effect:+.1f} [{min(ends):+.1f}, {max(ends):+.1f}] {'points' if column.higher else '%'}"
+    interval = f" [{min(ends):+.1f}, {max(ends):+.1f}]" if math.isfinite(test.low + test.high) else ""
+    return f"{column.title} {effect:+.1f}{interval} {'points' if column.higher else '%'}"
 
 
 def claim_sentence(result: ClaimResult, evidence: VerdictRows) -> str:

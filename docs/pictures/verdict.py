@@ -18,6 +18,7 @@ from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.set_ranks import RANK_METRICS, RankOrder, rank_rows
 from hierbench.leaderboard.verdict import CHOICE_NETWORK, VerdictRows
 from hierbench.leaderboard.verdict_table import claim_sentence, verdict_table
+from hierbench.utils.files import read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,6 +73,23 @@ def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
     return "\n\n".join(parts)
 
 
+def answers_part() -> str:
+    """Return what rules answer on cross-entropy of type II, as means over the published tables with answers."""
+    values: dict[str, list[list[float]]] = {}
+    files = sorted((ROOT / "leaderboard/published").glob("*-answers.json"))
+    for file in files:
+        for row in read_json(file)["rows"]:
+            if (row["method"], row["type"]) == ("ce", "type-II"):
+                values.setdefault(row["rule"], []).append([row[name] for name in ANSWER_NAMES])
+    means = {rule: np.mean(numbers, axis=0) for rule, numbers in values.items() if len(numbers) == len(files)}
+    lines = ["| Rule | Correct (%) | Coverage (%) | hF (%) | Edges |", "|---|---|---|---|---|"]
+    for rule, (correct, coverage, hf, edges) in sorted(means.items(), key=lambda pair: pair[1][0]):
+        lines.append(f"| `{rule}` | {correct:.1f} | {coverage:.1f} | {hf:.1f} | {edges:.2f} |")
+    return "\n".join([DEPLOYED.format(n=len(files)), "", *lines])
+
+
+ANSWER_NAMES = ("correct", "coverage", "hf", "edges")
+DEPLOYED = "Means over {n} tables, of cross-entropy on type II, in ascending order of correct answers."
 ANSWERS = (
     "A family of its own, of four rows on Lite0: linear probe, plain network, cross-entropy and HAFrame on type II."
 )
@@ -104,6 +122,7 @@ def parts_of(boards: list[Board]) -> dict[str, str]:
         "README.md": readme_part(evidence),
         "docs/index.md": picture,
         "docs/verdict.md": page_part(evidence, orders),
+        "docs/answers.md": answers_part(),
     }
 
 

@@ -171,7 +171,7 @@ def test_five_methods_have_a_colour_and_names_at_lines_do_not_overlap():
         for name, distance in distances.items()
     ]
     looks = style.assign_looks(rows)
-    assert [name for (name, _), look in looks.items() if look == style.OTHERS] == ["y", "z"]
+    assert [name for (name, _), look in looks.items() if look == style.OTHER_LOOK] == ["y", "z"]
     assert looks["ce", "ce"] == style.LOOKS["ce"] and len(set(looks.values())) == 6
     axes = style.new_figure(3.0, 3.0).subplots()
     style.name_lines(axes, [(0.5, "a", "k"), (0.5, "b", "k"), (1.0, "c", "k"), (1.0, "d", "k")])

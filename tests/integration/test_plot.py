@@ -19,7 +19,7 @@ def _few_pixels(monkeypatch):
         (["similarity", "--protocol", "authors"], "similarity-shapes-authors", ["linear"]),
         (["frame"], "frame-shapes", ["solid circle", "4 of 48 classes"]),
         (["severity"], "severity-shapes", ["cross-entropy", "CRM", "Flamingo", "height of the lowest common ancestor"]),
-        (["tradeoff"], "tradeoff-shapes", ["open type-I", "CRM, type-I", "Flamingo, type-I"]),
+        (["tradeoff"], "tradeoff-shapes", ["open type-I", "CRM", "Flamingo"]),
         (["operating"], "operating-shapes", ["CRM", "Flamingo"]),
         (["levels"], "levels-shapes", ["CRM", "Flamingo", "12 nodes"]),
         (["curves"], "curves-shapes", ["type-I: validation accuracy", "Flamingo", "epoch"]),

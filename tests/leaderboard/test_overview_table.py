@@ -97,7 +97,8 @@ def test_the_pages_have_the_verdict_of_the_tables():
     for page, part in pages["parts_of"](open_boards([PUBLISHED], paper=False)).items():
         shown = (ROOT / page).read_text(encoding="utf-8")
         assert pages["filled"](shown, part) == shown, page
-        assert "every claim is open" in part or all(claim.claim in part for claim in read_protocol().claims)
+        if page in ("README.md", "docs/verdict.md"):
+            assert "every claim is open" in part or all(claim.claim in part for claim in read_protocol().claims)
 
 
 def test_no_page_says_more_than_the_verdict():

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hierbench.config.recipe import load_protocols
 from hierbench.config.spec import DatasetSpec
 from hierbench.data.datasets import inat19, shapes, tieredimagenet_h
 from hierbench.data.datasets.split_lists import read_lists
@@ -17,7 +18,13 @@ from hierbench.runs.record import Record
 from hierbench.runs.run_archive import opened
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
-from hierbench.sharing.verification.cross_checks import check_targets, expected_sizes, shipped_targets, shipped_trees
+from hierbench.sharing.verification.cross_checks import (
+    check_copies,
+    check_targets,
+    expected_sizes,
+    shipped_targets,
+    shipped_trees,
+)
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published"
 
@@ -26,11 +33,12 @@ def labels_of(dataset, request, tmp_path):
     """The labels of a whole test split."""
     if dataset == "shapes":
         return np.tile(np.arange(len(shapes.class_paths())), shapes.PER_CLASS["test"])
-    if dataset in ("grocery", "tiny-imagenet"):
-        table = {"grocery": "grocery-finetuned", "tiny-imagenet": "tiny-imagenet-small"}[dataset]
-        return read_targets(opened(PUBLISHED / table))
     if dataset.startswith("cifar100"):  # as pictures, ordered by class
         return np.repeat(np.arange(100), 100)
+    if dataset not in ("inat19", "tieredimagenet-h"):
+        tables = (file.stem for file in sorted(PUBLISHED.glob("*.md")) if file.with_name(file.stem).is_dir())
+        table = next(name for name in tables if load_protocols(name)[0].data.dataset == dataset)
+        return read_targets(opened(PUBLISHED / table))
     lists = request.getfixturevalue("shared") / "data/making-better-mistakes"
     return read_lists(tieredimagenet_h.TIERED_TREE, tieredimagenet_h.TIERED_SPLITS, tmp_path, lists).labels["test"]
 
@@ -70,3 +78,13 @@ def test_runs_are_compared_with_it_where_their_data_is_not_prepared(right, is_wh
     check_targets([run])
     assert run.rejected == (not right and is_whole)
     assert bool(run.record.notes) == right
+
+
+@pytest.mark.parametrize(("follows", "rejected"), [(False, 2), (True, 0)])
+def test_two_seeds_share_predictions_only_where_these_follow_from_the_best_classes(follows, rejected):
+    """Two seeds of a linear probe may have the same best classes, and so the same classes nearest to them."""
+    reasons = []
+    for_seed = [SimpleNamespace(seed=seed, follows_from_base=follows) for seed in (0, 1)]
+    records = [SimpleNamespace(spec=job, job=job, row="row", recorded_digest=lambda _: "d") for job in for_seed]
+    check_copies([SimpleNamespace(record=r, is_tested=True, facts=None, reject=reasons.append) for r in records])
+    assert len(reasons) == rejected

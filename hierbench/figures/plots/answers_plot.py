@@ -13,7 +13,7 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.run_evidence import Trees
 
 FRONTIER = "darts"  # the rule of the methods' lines: it maximises information at a share of correct answers
-POINTS = [  # rules without a parameter to fit
+RULE_POINTS = [  # rules without a parameter to fit
     "argmax_leaf", "top_down", "crm", "least_cost:cost=hf", "expected_information", "plurality", "majority",
     "speciesnet_rollup", "inaturalist_rollup",
 ]  # fmt: skip
@@ -34,7 +34,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     fitted = {choice.rule.title: choice for choice in answers.choices if choice.accuracy is not None}
     ends.append(_lines(right, {title: _line(answers, choice, rows[0]) for title, choice in fitted.items()}))
     for choice in answers.choices:
-        if choice.label in POINTS:
+        if choice.label in RULE_POINTS:
             metrics = next(row for row in answers.boards[choice.label].rows if row.key == rows[0].key).metrics
             point = tuple(metrics[name].mean or 0.0 for name in ("correct", "coverage"))
             right.plot(*point, ".", color=style.GREY, markersize=4, zorder=4)
@@ -56,9 +56,11 @@ def draw(request: FigureRequest) -> style.Drawing:
 
 def _lines(axes: Axes, lines: Mapping[str, tuple[Floats, Floats]]) -> list[tuple[float, str, str]]:
     """Draw lines in a colour each, and return their ends, for their names."""
-    for colour, line in zip(style.COLOURS, lines.values(), strict=False):
+    for colour, line in zip(style.LINE_COLOURS, lines.values(), strict=False):
         axes.plot(*line, color=colour)
-    return [(line[1][-1], name, colour) for colour, (name, line) in zip(style.COLOURS, lines.items(), strict=False)]
+    return [
+        (line[1][-1], name, colour) for colour, (name, line) in zip(style.LINE_COLOURS, lines.items(), strict=False)
+    ]
 
 
 def _line(answers: BoardAnswers, choice: RuleChoice, row: Row) -> tuple[Floats, Floats]:

@@ -41,7 +41,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     ends = []
     for i, row in enumerate(shown):
         mean, half_width = over_runs([curves[run.id] for run in runs[row.key]], runs[row.key][0].job.evaluation.ddof)
-        colour = style.COLOURS[i] if i < style.MOST_COLOURED else style.LIGHT
+        colour = style.LINE_COLOURS[i] if i < style.MOST_COLOURED else style.LIGHT
         axes.plot(COVERAGES, mean, color=colour, zorder=2 if i < style.MOST_COLOURED else 1)
         if i < style.MOST_COLOURED:
             axes.fill_between(COVERAGES, mean - half_width, mean + half_width, color=colour, alpha=0.15, linewidth=0)

@@ -19,7 +19,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     looks = style.assign_looks(rows)
     figure = style.new_figure(style.TWO_COLUMNS, 0.7 + 1.9 * len(types))
     panels = figure.subplots(len(types), 2, sharex=True, sharey=True, squeeze=False)
-    for row in sorted(rows, key=lambda row: looks[style.look_key(row)] != style.OTHERS):
+    for row in sorted(rows, key=lambda row: looks[style.look_key(row)] != style.OTHER_LOOK):
         line = style.line_style(looks[style.look_key(row)])
         for state, words in enumerate(STATES):
             runs = [[level.ece[state] for level in each.record.levels] for each in answers.answers_of(row)]

@@ -38,7 +38,7 @@ GREEN = "#009E73"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 PURPLE = "#CC79A7"
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of lines that are named where they end
+LINE_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)  # of lines that are named where they end
 
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that a figure is the same everywhere
@@ -111,7 +111,7 @@ SPARE = [
     LineLook(SKY, "d", (0, (2, 2)), "--"),
 ]
 MOST_COLOURED = 5  # series of a figure with a colour and a name
-OTHERS = LineLook(LIGHT, "o", "-", "")  # all further ones
+OTHER_LOOK = LineLook(LIGHT, "o", "-", "")  # all further ones
 
 
 def look_key(row: Row) -> tuple[str, str]:
@@ -132,7 +132,7 @@ def assign_looks(rows: Sequence[Row]) -> dict[tuple[str, str], LineLook]:
     coloured = sorted(best, key=lambda key: (key[0] != "ce", best[key], key))[:MOST_COLOURED]
     look_by_name: dict[str, LineLook | None] = {**LOOKS}
     spare = iter(SPARE)
-    looks = dict.fromkeys(best, OTHERS)
+    looks = dict.fromkeys(best, OTHER_LOOK)
     for method, title in sorted(coloured):
         looks[method, title] = look_by_name.pop(method, None) or next(spare)
     return looks
@@ -194,7 +194,7 @@ def legend_below(
     handle_of: Callable[[LineLook], Artist],
 ) -> None:
     """Name the methods once below all panels, in the order of the rows; few columns where names are long."""
-    names = {looks[key]: "others" if looks[key] == OTHERS else plain(key[1]) for key in map(look_key, rows)}
+    names = {looks[key]: "others" if looks[key] == OTHER_LOOK else plain(key[1]) for key in map(look_key, rows)}
     columns = max(1, min(len(names), int(110 / (max(map(len, names.values())) + 8))))
     figure.legend(list(map(handle_of, names)), [*names.values()], loc="outside lower center", ncols=columns)
 

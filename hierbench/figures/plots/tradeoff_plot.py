@@ -59,7 +59,7 @@ def draw(request: FigureRequest) -> style.Drawing:
             fillstyle=FILLING.get(row.type, "full"),
             elinewidth=0.8,
             capsize=1.5,
-            zorder=2 if look == style.OTHERS else 3,
+            zorder=2 if look == style.OTHER_LOOK else 3,
             alpha=FAINT if row.lacking else 1.0,
             linestyle="none",
         )
