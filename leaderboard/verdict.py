@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -69,9 +70,10 @@ class ClaimResult:
         """Over all sets."""
         return max(part.test_of_all.p for part in self.parts)
 
-    def verdict(self, num_deciding: int) -> Decision:
-        """Return whether the claim holds; open while a set that decides is missing."""
-        if self.n < num_deciding or not self.corrected < TEST_LEVEL:
+    def verdict(self, num_sets: int) -> Decision:
+        """Return whether the claim holds; open while one of so many sets is missing."""
+        is_complete = all(len(part.values) == num_sets for part in self.parts)
+        if not is_complete or not self.corrected < TEST_LEVEL:
             return "open"
         if all(part.test.effect > 0 and part.test_of_all.effect > 0 for part in self.parts):
             return "yes"
@@ -168,8 +170,15 @@ class VerdictRows:
         return {data: a[part.metric] - b[part.metric] for data, (a, b) in pairs.items() if a and b}
 
     def verdict_of(self, result: ClaimResult) -> Decision:
-        """Return whether a claim holds."""
-        return result.verdict(len(self.protocol.decide))
+        """Return whether a claim holds; open as long as a set, or one of its networks, lacks a row that it needs."""
+        is_complete = all(self._has_networks(part) for part in result.claim.parts)
+        return result.verdict(len(self.protocol.sets)) if is_complete else "open"
+
+    def _has_networks(self, part: Part) -> bool:
+        """Whether all sets have the rows of a part on every network of which the protocol has both."""
+        needed = {part.row, part.reference} - {BEST}
+        networks = [name for name, kinds in self.protocol.rows.items() if needed <= {*chain(*kinds.values())}]
+        return all(needed <= self.rows[name].get(data, {}).keys() for name in networks for data in self.protocol.sets)
 
     def checks(self) -> list[dict[str, Any]]:
         """Return the named checks: {claim id: the effects and the p of a claim} under each."""

@@ -84,6 +84,15 @@ def test_a_missing_set_leaves_a_claim_open():
     assert result.n == 10 and result.corrected < 0.05 and evidence.verdict_of(result) == "open"
 
 
+@pytest.mark.parametrize(("network", "name"), [("lite2", "haframe:type-II"), ("lite0", "ce:type-I"), ("lite2", "")])
+def test_a_row_that_a_network_lacks_leaves_a_claim_open(network, name):
+    evidence = make_evidence({"haframe:type-II": 0.5})
+    rows = {row: value for row, value in evidence.rows[network]["cub100"].items() if row != name}
+    lacking = replace(evidence, rows=evidence.rows | {network: evidence.rows[network] | {"cub100": rows}})
+    result = next(result for result in lacking.claims if result.claim.id == "c")
+    assert len(result.parts[0].values) == 15 and lacking.verdict_of(result) == ("open" if name else "yes")
+
+
 def test_the_row_that_validation_chooses_is_compared_with_calibrated_crm():
     evidence = make_evidence({"flamingo:type-II": 0.5})
     claim = next(claim for claim in PROTOCOL.claims if claim.id == "j")
