@@ -79,10 +79,10 @@ def tree(
     picture = None if draw is None else Path(draw or f"{Path(file).stem}.svg")
     if picture is not None:
         style.check_output(picture, "--draw")
-    for line in reading.about:
+    for line in [*reading.about, *map(str, reading.findings)]:
         print(line)
     if output is not None:
-        write_result(canonical_text(reading.paths), output)
+        write_result(canonical_text(reading.paths, reading.levels), output)
         print(f"wrote {output}")
     if picture is not None:
         from hierbench.figures.plots.tree_picture import plot_tree

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 from contextvars import ContextVar
 from importlib import import_module
@@ -96,5 +97,6 @@ def main() -> None:
 
 
 def _end(line: str, code: int) -> None:
-    print(f"hierbench: error: {one_line(line, MAX_ERROR)}", file=sys.stderr)
+    lines = [one_line(part, MAX_ERROR) for part in re.split(r"\n  (?=--)", line)]  # of options to choose from, one each
+    print("hierbench: error: " + "\n  ".join(lines), file=sys.stderr)
     raise SystemExit(code)

@@ -45,7 +45,7 @@ NumbersOption = Annotated[Literal["runs", "paper"], "Numbers of our runs, or of 
 
 # `data tree` alone has all options of trees; it writes a file that others read without.
 PLAIN_TREES: dict[str, Any] = {
-    name: getattr(DEFAULT_OPTIONS, name) for name in ("parents", "inner", "encoding", "separator")
+    name: value for name, value in vars(DEFAULT_OPTIONS).items() if name not in ("columns", "form")
 }
 
 

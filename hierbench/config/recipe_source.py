@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -47,17 +48,23 @@ class Splits(Closed):
         return self
 
 
+OTHER_TREE_OPTIONS = tuple(field.name for field in fields(TreeOptions) if field.name != "columns")
+
+
 class SourceSection(Closed):
     """Where a user's dataset comes from; `load_recipe` makes the paths absolute."""
 
     images: str = ""  # a folder, a manifest (.csv, .parquet), or hf:NAME
     features: str = ""  # in place of images: an .npz, or a folder of .npy
     tree: Annotated[str, Field(min_length=1)]  # a file, or the name of a shipped tree
-    columns: str | list[str] = ""  # these six are the arguments of Hierarchy.read
+    columns: str | list[str] = ""  # these are the arguments of Hierarchy.read
     form: Form | None = None
     parents: Parents = "error"
     inner: Inner = "error"
     encoding: str = "utf-8"
+    fill: bool = False
+    fix: str = ""
+    accept: str = ""
     separator: str = ""
     order: Literal["tree", "alphabetical"] | None = None  # of the classes that numbers of features without names mean
     splits: Splits = Splits.model_validate("column")  # of images
@@ -89,7 +96,7 @@ class SourceSection(Closed):
     def tree_options(self) -> TreeOptions:
         """How the tree is read."""
         columns = self.columns if isinstance(self.columns, str) else ",".join(self.columns)
-        return TreeOptions(columns, self.form, self.parents, self.inner, self.encoding, self.separator)
+        return TreeOptions(columns, **{name: getattr(self, name) for name in OTHER_TREE_OPTIONS})
 
     def below(self, folder: Path) -> "SourceSection":
         """Return the section with its paths taken from a folder; a tree without a file there is a shipped one."""

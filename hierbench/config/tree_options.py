@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 Form = Literal["paths", "edges", "ids"]
 Parents = Literal["error", "first", "shortest", "longest"]
-Inner = Literal["error", "leaf"]
+Inner = Literal["error", "leaf", "drop"]
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,29 @@ class TreeOptions:
     parents: Annotated[Parents, "Which parent to keep of a node that has several: that of the shortest path, ..."] = (
         "error"
     )
-    inner: Annotated[Inner, "leaf: a class that is also a parent gets a leaf below it."] = "error"
+    inner: Annotated[
+        Inner, "Of classes that are also parents: leaf makes a leaf below each, drop takes them as nodes alone."
+    ] = "error"
     encoding: Annotated[str, "Of a tree's file."] = "utf-8"
+    fill: Annotated[bool, "Empty cells of a tree's table mean the cell above, as of merged cells."] = False
+    fix: Annotated[str, "Mend slips in the names of a tree: case, placeholders, separated by commas."] = ""
+    accept: Annotated[str, "Findings that are meant, by their kinds, separated by commas."] = ""
     separator: Annotated[str, "Of the columns of a tree's table; by default that of all its rows."] = ""
+
+    @property
+    def fills(self) -> bool:
+        """Whether empty cells mean the cell above."""
+        return self.fill or "fill" in self.fix.split(",")
+
+    @property
+    def fixes(self) -> list[str]:
+        """The kinds of slips to mend."""
+        return [kind.strip() for kind in self.fix.split(",") if kind.strip() and kind.strip() != "fill"]
+
+    @property
+    def accepted(self) -> list[str]:
+        """The kinds of findings that are meant."""
+        return [kind.strip() for kind in self.accept.split(",") if kind.strip()]
 
     @property
     def choices(self) -> list[str]:

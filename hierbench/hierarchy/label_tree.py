@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.hierarchy.distances import distance_matrix, json_parts
 from hierbench.hierarchy.node_paths import MAX_DEPTH, MOST_CLASSES, WHOLE_NUMBER, in_order_of_numbers, number_nodes
-from hierbench.hierarchy.readers import read_tree, shipped_names, shipped_paths
-from hierbench.utils.console import say
+from hierbench.hierarchy.readers import TreeReading, read_tree, shipped_names, shipped_paths
 from hierbench.utils.errors import unknown_name
 from hierbench.utils.processes import without_collection
 
@@ -45,6 +44,7 @@ class Hierarchy:
             a leaf and its repetitions; L arrays.
         distance: "height" or "depth", see `distances`.
         level_names: names of the nodes of each level; L tuples.
+        reading: of a tree that was read, its paths, the reading in lines, and what looks like a slip; else None.
     """
 
     classes: tuple[str, ...]
@@ -55,6 +55,7 @@ class Hierarchy:
     node_distances: tuple[IntArray, ...]
     distance: Distance
     level_names: tuple[tuple[str, ...], ...]
+    reading: ClassVar[TreeReading | None] = None
 
     def __repr__(self) -> str:
         """Return the tree's sizes in one line."""
@@ -168,9 +169,12 @@ class Hierarchy:
         parents: Parents = "error",
         inner: Inner = "error",
         encoding: str = "utf-8",
+        fill: bool = False,
+        fix: str = "",
+        accept: str = "",
         separator: str = "",
     ) -> Self:
-        """Read a tree from a file or an object, and print on standard error, in up to five lines, what it was read as.
+        """Read a tree from a file or an object; what it was read as is its attribute `reading`.
 
         Args:
             source: a file: a table of paths, of edges, or of ids with their parents' ids and names (`.csv`, `.tsv`,
@@ -179,15 +183,19 @@ class Hierarchy:
             classes: the target order. By default whole numbers in their order, leaves of lines sorted by name, all
                 others in the order of the source.
             distance: see `distances`.
-            header: whether a table begins with a header. By default it does where its first row has the names of
-                columns, or where no cell of it occurs again in its column.
+            header: whether a table begins with a header. By default it does where its first row has names of columns
+                that are known here.
             columns: of a table, coarsest first, by name or from 1; "genus+epithet" joins two to one name. Of edges:
                 parent, child. Of ids: parent, id, name.
             form: "paths", "edges" or "ids", where a table could be either.
             parents: which parent to keep of a node that has several: "first", "shortest" or "longest" (the path from
                 the root); by default they are an error.
-            inner: "leaf" makes of a class that is also a parent a leaf "NAME (unspecified)" below it.
+            inner: "leaf" makes of a class that is also a parent a leaf "NAME (unspecified)" below it; "drop" takes it
+                as a node alone.
             encoding: of a file.
+            fill: whether empty cells of a table mean the cell above.
+            fix: kinds of slips to mend, "case" and "placeholders", separated by commas.
+            accept: kinds of findings that are meant, see `hierbench.hierarchy.tree_findings`.
             separator: of a table's columns; by default that of all rows.
 
         Raises:
@@ -196,21 +204,22 @@ class Hierarchy:
             OSError: the file cannot be read, or is not a regular file.
         """
         names = columns if isinstance(columns, str) else ",".join(map(str, columns))
-        options = TreeOptions(names, form, parents, inner, encoding, separator)
+        options = TreeOptions(names, form, parents, inner, encoding, fill, fix, accept, separator)
         reading = read_tree(source, options, header)
-        for line in reading.about:
-            say(line)
         paths = reading.paths
         chains = reading.nodes.chains
         order = list(paths) if classes is None else [str(name) for name in classes]
         _check_classes(order, paths.keys(), set())
         if reading.form == "lines":  # their nodes are their names, by which a level is sorted
             edges = {pair: None for path in paths.values() for pair in zip((_ROOT, *path), path, strict=False)}
-            return cls.from_edges(edges, order, distance)
-        if classes is not None:
+            tree = cls.from_edges(edges, order, distance)
+        else:
             chain_of = dict(zip(paths, chains, strict=True))
-            chains = [chain_of[name] for name in order]
-        return cls._from_chains(order, chains, dict(enumerate(reading.nodes.names)), distance)
+            tree = cls._from_chains(
+                [*order], [chain_of[name] for name in order], dict(enumerate(reading.nodes.names)), distance
+            )
+        object.__setattr__(tree, "reading", reading)
+        return tree
 
     @classmethod
     def load(cls, name: str, distance: Distance = "height") -> Self:

@@ -33,6 +33,8 @@ class Branches:
         places: where each path is, as in "line 3"; or none.
         join: the advice where classes repeat.
         may_repeat: whether equal paths are one class, as where columns were left out.
+        levels: the names of the levels, where the source has them.
+        num_blanks: rows whose coarsest cell is missing.
     """
 
     paths: Sequence[NodePath]
@@ -43,6 +45,8 @@ class Branches:
     places: Sequence[str] = ()
     join: str = ""
     may_repeat: bool = False
+    levels: tuple[str, ...] = ()
+    num_blanks: int = 0
 
 
 def check_size(num_cells: int, depth: int = 0) -> None:
@@ -179,16 +183,6 @@ def _describe_several(several: Sequence[str], parents_of: Mapping[str, list[str]
     else:
         problem = f"{len(several):,} nodes have several parents: {', '.join(examples)}"
     return f"{problem}; --parents first, shortest or longest keeps one of each"
-
-
-def similar_names(names: Iterable[str]) -> tuple[str, str] | None:
-    """Return two names that differ only in case or blanks, or None."""
-    seen: dict[str, str] = {}
-    for name in names:
-        other = seen.setdefault("".join(name.casefold().split()), name)
-        if other != name:
-            return other, name
-    return None
 
 
 def in_order_of_numbers(names: Iterable[str]) -> list[str]:

@@ -5,6 +5,7 @@ Also the trees that the project ships.
 
 import csv
 import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -19,12 +20,12 @@ from hierbench.hierarchy.node_paths import (
     PathNodes,
     in_order_of_numbers,
     number_nodes,
-    similar_names,
 )
+from hierbench.hierarchy.tree_findings import Finding, find_slips, mend
 from hierbench.hierarchy.tree_forms import branches_from_file, branches_from_object, branches_from_text
 from hierbench.utils.errors import UserError
 from hierbench.utils.processes import without_collection
-from hierbench.utils.text import one_line
+from hierbench.utils.text import counted, one_line
 
 Paths = dict[str, NodePath]  # {class: (coarsest, ..., class)}, in target order
 UNSPECIFIED = "{} (unspecified)"  # the leaf that stands for a class that is also a parent
@@ -33,15 +34,22 @@ MAX_SHOWN = 60  # characters of a name, and numbers of levels, in what was under
 
 @dataclass(frozen=True)
 class TreeReading:
-    """A tree that was read: {class: path}, its form, and the reading in up to five lines.
+    """A tree that was read: {class: path}, its form, the reading in up to five lines, and what looks like a slip.
 
-    The form is "paths", "edges", or "lines" of edges.
+    The form is "paths", "edges", or "lines" of edges; `levels` are the names of the levels, where the source has them.
     """
 
     paths: Paths
     form: str
     about: tuple[str, ...]
     nodes: PathNodes
+    levels: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    def advice(self, file: str) -> list[str]:
+        """Return a line that says how to see what looks like a slip, where there is something."""
+        number = len(self.findings)
+        return [f"{counted(number, 'finding')}: hierbench data tree {shlex.quote(Path(file).name)}"] if number else []
 
 
 def read_tree(source: Any, options: TreeOptions = DEFAULT_OPTIONS, header: bool | None = None) -> TreeReading:
@@ -86,19 +94,29 @@ def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:
     if inner and options.inner == "error":
         first = next(leaf for leaf in ordered if leaf in inner)
         problem = f"class {first!r} is also a parent" + f", and {len(inner) - 1:,} more are" * (len(inner) > 1)
-        raise ValueError(f"{problem}; --inner leaf makes a leaf {UNSPECIFIED.format(first)!r} below it")
-    if inner:
+        raise ValueError(
+            f"{problem}; --inner leaf makes a leaf {UNSPECIFIED.format(first)!r} below it, --inner drop takes it as a "
+            "node alone"
+        )
+    if inner and options.inner == "drop":
+        notes.append(f"{len(inner):,} of the names are parents, and no classes")
+        ordered = {leaf: path for leaf, path in ordered.items() if leaf not in inner}
+        nodes = number_nodes(ordered.values())
+    elif inner:
         notes.append(f"{len(inner):,} of the classes are also parents: a leaf below each stands for it")
         below = {leaf: UNSPECIFIED.format(leaf) for leaf in inner}
         ordered = {
             below.get(leaf, leaf): (*path, below[leaf]) if leaf in below else path for leaf, path in ordered.items()
         }
         nodes = number_nodes(ordered.values())
-    alike = similar_names({part for path in ordered.values() for part in path})
-    if alike:
-        notes.append(f"{alike[0]!r} and {alike[1]!r} differ only in case or blanks")
+    if options.fixes:
+        ordered, mended = mend(ordered, options.fixes)
+        notes += mended
+        nodes = number_nodes(ordered.values())
+    findings = find_slips(ordered, branches.num_blanks, options.accepted)
     heading = (f"{name}: {branches.source}", branches.layout)
-    return TreeReading(ordered, branches.form, describe_tree(heading, ordered, nodes, notes), nodes)
+    about = describe_tree(heading, ordered, nodes, notes)
+    return TreeReading(ordered, branches.form, about, nodes, branches.levels, tuple(findings))
 
 
 def _choose_paths(branches: Branches, options: TreeOptions) -> Paths:
@@ -146,8 +164,10 @@ def describe_tree(heading: Sequence[str], paths: Paths, nodes: PathNodes, notes:
     return tuple(one_line(line, 400) for line in lines if line)
 
 
-def canonical_text(paths: Paths) -> str:
+def canonical_text(paths: Paths, levels: Sequence[str] = ()) -> str:
     """Return a tree as a .csv: a row per class, coarsest node first, which is read as the same tree.
+
+    `levels` are the names of the levels; by default, or where these alone would not be read so, level 1, level 2, ...
 
     Raises:
         ValueError: a table cannot hold the tree, as the name of a node means a missing one there.
@@ -155,12 +175,15 @@ def canonical_text(paths: Paths) -> str:
     text = io.StringIO()
     width = max(map(len, paths.values()))
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([f"level {level}" for level in range(1, width + 1)])
+    numbered = [f"level {level}" for level in range(1, width + 1)]
+    writer.writerow(levels if len(levels) == width else numbered)
     writer.writerows([*path, *[""] * (width - len(path))] for path in paths.values())
     try:
         again = _check(branches_from_text(text.getvalue(), ".csv", DEFAULT_OPTIONS), DEFAULT_OPTIONS, "").paths
     except ValueError:
         again = {}
+    if list(again.items()) != list(paths.items()) and levels:
+        return canonical_text(paths)
     if list(again.items()) != list(paths.items()):
         raise UserError("a table cannot hold this tree: a name is NA, None or -, or begins or ends with a blank")
     return text.getvalue()

@@ -1,20 +1,19 @@
-"""The columns of a table that holds a tree: which are ranks, in which order, and which cannot be.
+"""The columns of a table that holds a tree: which are levels, in which order.
 
-What the names of columns say comes first, what their cells say next; where both leave two readings, it is an error.
+A column is a level if its name says so, or if no other reading of the table is possible. Everything else is proposed.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, permutations
 from typing import NamedTuple
 
-from hierbench.hierarchy.node_paths import WHOLE_NUMBER, NodePath
+from hierbench.hierarchy.node_paths import NodePath
 from hierbench.hierarchy.tree_table import TreeTable
+from hierbench.utils.text import one_line
 
-FILE_NAME = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|wav|mp3|txt|json)", re.IGNORECASE)
-FLOAT = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
 RANKS = {  # of taxonomy, coarsest first
     name: number
     for number, name in enumerate(
@@ -25,6 +24,7 @@ RANKS = {  # of taxonomy, coarsest first
     )
 }
 AMBIGUOUS = ("class", "order", "division", "subclass", "superclass")  # words of other trees, too
+EPITHETS = ("epithet", "specificepithet", "infraspecificepithet")
 GROUPS = {  # of everything else, coarsest first
     name: number
     for number, names in enumerate(
@@ -38,9 +38,9 @@ GROUPS = {  # of everything else, coarsest first
     )
     for name in names.split()
 }
-LEVEL = re.compile(r"(level|lvl|rank|tier)\d+|path|lineage|taxonomy|hierarchy")
+LEVEL = re.compile(r"(level|lvl|rank|tier|l)\d+|\d+nodes?")
+PATH_WORD = re.compile(r"path|lineage|taxonomy|hierarchy")
 NUMBERED_HEADER = re.compile(r"(.*?)[_ .-]?(\d{1,3})")
-EPITHETS = ("epithet", "specificepithet", "infraspecificepithet")
 NAME_COLUMNS = (
     "scientificname",
     "canonicalname",
@@ -55,26 +55,39 @@ NAME_COLUMNS = (
 COUNTS = re.compile(
     r"n|(num|number|no|nr|total)?(of)?(images?|photos?|samples?|counts?|size|freq(uency)?|total)|num|count"
 )
-OTHERS = re.compile(  # names that are never ranks, and what they are
+OTHERS = re.compile(  # names that are never levels, and what they are
     r"(?P<another_name>.*(common|vernacular|english|german|french|spanish|chinese|japanese).*name|common|vernacular|"
     r"synonyms?|abbreviation|abbr)|(?P<text>author(ship)?|notes?|comments?|remarks?|description|definition|gloss|source|"
-    r"url|link|href|rank|taxonrank|status|taxonomicstatus)|(?P<file>file|filename|image|imagefile|imagepath|imagedirname|"
-    r"imageurl|thumbnail|photo)"
+    r"url|link|href|rank|taxonrank|status|taxonomicstatus|date|time)|(?P<flag>(is|has).*|split|seen|native)"
 )
+IDS = re.compile(
+    r"unnamed\d*|index|idx|.*id|id.*|.*key|tsn|number|uuid|guid|hash|.*(file|filename|image|photo|thumbnail|dirname|path)|"
+    r"image.*|sample|specimen|patient|subject"
+)
+FLAG_WORDS = frozenset("yes no y n true false t f 0 1 on off seen unseen train val valid test".split())
+FEW_VALUES = "one value or two"
+CODES = re.compile(r"code|.*code")
+ID_CELL = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?|wav|mp3|txt|json)|(?=.*\d)[0-9a-f-]{16,}", re.IGNORECASE)
+NUMBER_CELL = re.compile(r"[+-]?(\d+([.,]\d*)*|[.,]\d+)([eE][+-]?\d+)?%?|[(\[]?\d+([,; ]+\d+)*[)\]]?|#[0-9a-fA-F]{3,8}")
+NUMERIC = "numbers"
 PARENT = re.compile(r"parent.*|hypernym|broader|isa|source|up")
-IDS = re.compile(r"unnamed\d*|index|idx|.*id|id.*|.*key|code|tsn|number")
+MAX_PROPOSALS = 4
+MAX_PERMUTED = 5  # columns of which all orders are tried
+
+
+def is_level_word(word: str) -> bool:
+    """Whether a word names a level."""
+    return word in RANKS or word in GROUPS or LEVEL.fullmatch(word) is not None
 
 
 def is_known_word(word: str) -> bool:
     """Whether a word names a column of trees, as far as it is known here."""
-    patterns = (IDS, OTHERS, COUNTS, LEVEL)
-    return (
-        word in RANKS or word in GROUPS or word in NAME_COLUMNS or any(pattern.fullmatch(word) for pattern in patterns)
-    )
+    patterns = (IDS, CODES, OTHERS, COUNTS, PATH_WORD)
+    return is_level_word(word) or word in NAME_COLUMNS or any(pattern.fullmatch(word) for pattern in patterns)
 
 
 class LeftOut(NamedTuple):
-    """A column that is no rank, and why."""
+    """A column that is no level, and why."""
 
     column: int
     reason: str
@@ -90,177 +103,136 @@ class Order:
     @cached_property
     def is_unique(self) -> bool:
         """Whether different paths end in different classes."""
-        return len({path[-1] for path in self.paths}) == len(set(self.paths))
+        return len({path[-1:] for path in self.paths}) == len(set(self.paths))
 
     @cached_property
-    def num_crossings(self) -> int:
-        """The number of names with several parents, a parent for each beyond the first."""
-        edges = {pair for path in self.paths for pair in pairwise(path)}
-        return len(edges) - len({name for _, name in edges})
+    def nests(self) -> bool:
+        """Whether every name has one parent, and the classes differ."""
+        if not all(self.paths) or not self.is_unique:
+            return False
+        pairs = {(above, name) for path in self.paths for above, name in zip(("", *path), path, strict=False)}
+        pairs = {(above, name) for above, name in pairs if above != name}  # a family and its one variant
+        return len(pairs) == len({name for _, name in pairs})
 
 
 def rank_columns(table: TreeTable) -> tuple[Order, list[LeftOut], str]:
-    """Return the ranks of a table of paths in their order, the columns that are left out, and a note.
+    """Return the levels of a table of paths in their order, the columns that are left out, and a note.
 
     Raises:
-        ValueError: two readings remain; it shows both, with the option for each.
+        ValueError: the names of columns do not say which are levels, and their cells do not either.
     """
-    columns = list(range(table.width))
-    numbered = _order_of(table, columns, _numbers_of(list(map(table.word, columns))))
-    if numbered is not None:
-        return numbered, [], ""
-    columns, left_out = _possible_ranks(table)
-    if left_out:  # a table of photographs has a row for each
-        table = table.distinct(columns)
-    named = _order_by_names(table, columns)
-    if named is not None:
-        left_out += [LeftOut(i, "no rank") for i in columns if i not in named.columns]
-        return named, sorted(left_out), ""
-    numbers = [i for i in columns if table.is_numeric(i)]
-    if numbers and len(numbers) < len(columns):
-        without = [i for i in columns if i not in numbers]
-        # Else a number names the class, or, before it, its group.
-        if any(table.is_unique(i) for i in without) and columns != [*numbers, *without][:2]:
-            raise ValueError(_two_readings(table, columns, without, f"is {table.title(numbers[0])!r} a rank?"))
-    order, fit_nowhere, note = _order_by_cells(table, columns)
-    return order, sorted(left_out + fit_nowhere), note
+    columns = tuple(range(table.width))
+    if table.width == 1:
+        return order_rows(table, [0]), [], ""
+    reasons = {i: _reason_against(table, i) for i in columns}
+    excluded = {i: reason for i, reason in reasons.items() if reason}
+    order, kept, is_declared = _levels(table, columns, excluded)
+    left_out = [LeftOut(i, excluded.get(i, "no level by its name")) for i in columns if i not in kept]
+    if order is None or (left_out and not table.header):
+        raise ValueError(_proposals(table, excluded))
+    if not is_declared and any(_may_be_level(table, order, out) for out in left_out):
+        raise ValueError(_proposals(table, excluded))
+    moved = order.columns not in (kept, kept[::-1]) and not table.header
+    note = "columns put in the order in which they nest" if moved else ""
+    return order_rows(table.distinct(kept) if left_out else table, order.columns), left_out, note
 
 
-def _possible_ranks(table: TreeTable) -> tuple[list[int], list[LeftOut]]:
-    """Return the columns that can be ranks, and the others."""
-    left_out: list[LeftOut] = []
-
-    def leave(index: int, reason: str) -> None:
-        left_out.append(LeftOut(index, reason))
-        columns.remove(index)
-
-    columns = list(range(table.width))
-    for i in list(columns):
-        word = table.word(i)
-        if not any(table.values[i]):
-            leave(i, "empty")
-        elif len(columns) > 1 and all(map(FILE_NAME.fullmatch, table.values[i])):
-            leave(i, "file names")
-        elif len(columns) < 2:
-            continue
-        elif all(map(is_number, table.values[i])) and any(map(FLOAT.fullmatch, table.values[i])):
-            leave(i, "numbers")
-        elif table.is_numeric(i) and table.header and COUNTS.fullmatch(word):
-            leave(i, "numbers")
-        elif (other := OTHERS.fullmatch(word)) and len(columns) > 2:
-            leave(i, str(other.lastgroup).replace("_", " "))
-    texts = [i for i in columns if not table.is_numeric(i)]
-    has_name = any(table.is_unique(i) for i in texts)
-    for i in [i for i in columns if i not in texts]:
-        is_index = bool(table.header) and (not table.word(i) or IDS.fullmatch(table.word(i)) is not None)
-        if len(texts) and table.is_unique(i) and (has_name or (is_index and len(texts) > 1)):
-            leave(i, "unique numbers")
-        elif any(_is_chain(table, (i, j), 2) for j in texts):
-            leave(i, "numbers of another column")
-    return columns, left_out
-
-
-def _order_by_names(table: TreeTable, columns: Sequence[int]) -> Order | None:
-    """Return columns coarsest first as far as their names say so, None if they do not."""
+def _levels(
+    table: TreeTable, columns: tuple[int, ...], excluded: dict[int, str]
+) -> tuple[Order | None, tuple[int, ...], bool]:
+    """Return the levels in their order, None where it is unclear, their columns, and whether names declare them all."""
     words = {i: table.word(i) for i in columns}
     ranked = [i for _, i in sorted((RANKS[word], i) for i, word in words.items() if word in RANKS)]
-    if len(ranked) > 1:
-        chosen = ranked
-        names = [i for name in NAME_COLUMNS for i in columns if words[i] == name and i not in ranked]
-        name = next((i for i in names if table.is_unique(i)), None)
-        if name is not None and words[ranked[-1]] in EPITHETS:  # which alone is no name
-            chosen = [*ranked[:-1], name]
-        elif name is not None and not table.is_unique(ranked[-1]):
-            chosen = [*ranked, name]
-        order = order_rows(table, chosen)
-        num_certain = sum(words[i] not in AMBIGUOUS for i in ranked)
-        is_whole = len(ranked) > 2 or set(chosen) == set(columns)
-        return order if is_whole and num_certain and (num_certain > 1 or order.is_unique) else None
-    return None
+    num_certain = sum(words[i] not in AMBIGUOUS for i in ranked)
+    by_rank = order_rows(table, _with_name(table, ranked)) if num_certain > 1 else None
+    if by_rank is not None and num_certain > 2:
+        return by_rank, by_rank.columns, True
+    numbered = _numbered(words)
+    if numbered and not any(word in GROUPS for i, word in words.items() if i not in numbered):
+        return order_rows(table, numbered), tuple(sorted(numbered)), True
+    named = {i for i, word in words.items() if word in GROUPS or LEVEL.fullmatch(word) or i in (*ranked, *numbered)}
+    named -= {i for i in named if not any(table.values[i])}
+    kept = tuple(i for i in columns if i in named or i not in excluded)
+    orders = _nesting_orders(table, kept) if len(kept) > 1 else []
+    if len(orders) == 1:
+        return orders[0], kept, False
+    if by_rank is not None:
+        return by_rank, tuple(sorted(by_rank.columns)), True
+    by_word = next((order for order in orders if list(order.columns) == ranked), None)
+    if by_word is not None:
+        return by_word, kept, False
+    if set(kept) == named and len(kept) > 1:  # in which one name may be below several
+        by_group = tuple(sorted(kept, key=lambda i: GROUPS.get(words[i], -1)))
+        for columns in (kept, kept[::-1], by_group):
+            places = [GROUPS[words[i]] for i in columns if words[i] in GROUPS]
+            order = order_rows(table, columns)
+            if places == sorted(places) and order.is_unique and all(order.paths):
+                return order, kept, False
+    return None, kept, False
 
 
-def _order_of(table: TreeTable, columns: Sequence[int], positions: Mapping[str, int]) -> Order | None:
-    """Return columns in the order of the positions of their names, where these differ and the classes then do."""
-    places = [(positions[table.word(i)], i) for i in columns if table.word(i) in positions]
-    if not len({place for place, _ in places}) == len(places) == len(columns) > 1:
-        return None
-    order = order_rows(table, [i for _, i in sorted(places)])
-    return order if order.is_unique else None
+def _numbered(words: dict[int, str]) -> list[int]:
+    """Return the columns whose names differ in a number alone, as level1 and level2, in its order."""
+    series: dict[str, dict[int, int]] = {}
+    for i, word in words.items():
+        match = NUMBERED_HEADER.fullmatch(word)
+        if match and match[1] and not COUNTS.fullmatch(match[1]) and not IDS.fullmatch(match[1]):
+            series.setdefault(match[1], {})[int(match[2])] = i
+    several = [places for places in series.values() if len(places) > 1]
+    return [several[0][number] for number in sorted(several[0])] if len(several) == 1 else []
 
 
-def _numbers_of(words: Sequence[str]) -> dict[str, int]:
-    """Return the numbers of names that differ in a number alone, as level1, level2; else none."""
-    matches = [NUMBERED_HEADER.fullmatch(word) for word in words]
-    if not all(matches) or len({match[1] for match in matches if match}) != 1:
-        return {}
-    return {match[0]: int(match[2]) for match in matches if match and match[1]}
+def _reason_against(table: TreeTable, i: int) -> str:
+    """Return why a column can be no level unless its name says so, or ""."""
+    word = table.word(i)
+    cells = {cell for cell in table.values[i] if cell}
+    if not cells:
+        return "empty"
+    if other := OTHERS.fullmatch(word):
+        return str(other.lastgroup).replace("_", " ")
+    if word and (COUNTS.fullmatch(word) or (IDS.fullmatch(word) and not PATH_WORD.fullmatch(word))):
+        return "ids or counts"
+    if all(map(NUMBER_CELL.fullmatch, cells)):
+        return NUMERIC
+    if all(map(ID_CELL.fullmatch, cells)):
+        return "ids or counts"
+    if len(cells) == 2 and {cell.casefold() for cell in cells} <= FLAG_WORDS:
+        return "flag"
+    return FEW_VALUES if len(cells) < 3 and table.header and len(table.rows) > len(cells) else ""
 
 
-def _order_by_cells(table: TreeTable, columns: list[int]) -> tuple[Order, list[LeftOut], str]:
-    """Return columns in nesting order, the columns without a place, and a note."""
-    if len(columns) == 1:
-        return order_rows(table, columns), [], ""
+def _may_be_level(table: TreeTable, order: Order, out: LeftOut) -> bool:
+    """Whether a column that is left out for its cells may be a level, or hold the classes."""
+    if out.reason not in (FEW_VALUES, NUMERIC):
+        return False
+    if table.is_unique(out.column):  # classes, unless the rows have others
+        return len(set(order.paths)) < len(table.rows)
+    return any(wider.columns[-1] == order.columns[-1] for wider in _nesting_orders(table, (*order.columns, out.column)))
+
+
+def _with_name(table: TreeTable, ranked: list[int]) -> list[int]:
+    """Return ranks with the column of names below them, where the last rank is an epithet or not the class."""
+    names = [i for name in NAME_COLUMNS for i in range(table.width) if table.word(i) == name and i not in ranked]
+    name = next((i for i in names if table.is_unique(i)), None)
+    if name is not None and table.word(ranked[-1]) in EPITHETS:  # which alone is no name
+        return [*ranked[:-1], name]
+    return [*ranked, name] if name is not None and not table.is_unique(ranked[-1]) else ranked
+
+
+def _nesting_orders(table: TreeTable, columns: Sequence[int]) -> list[Order]:
+    """Return the orders of columns in which each value lies below one value of the column before."""
     by_size = sorted(columns, key=lambda i: len(table.values[i]))
-    if _is_chain(table, by_size):
-        moved = by_size not in (columns, columns[::-1])
-        return order_rows(table, by_size), [], "columns put in the order in which they nest" if moved else ""
-    forward = order_rows(table, columns)
-    backward = order_rows(table, columns[::-1])
-    valid = [order for order in (forward, backward) if order.is_unique]
-    named = _order_of(table, columns, GROUPS)  # these words order columns that their cells do not
-    if named is not None:
-        valid = [named]
-    if not valid:
-        if any(table.is_unique(i) for i in columns):
-            return _order_around_class(table, by_size)
-        return (forward if forward.num_crossings <= backward.num_crossings else backward), [], ""
-    if len(valid) == 2 and len(set(forward.paths)) < len(forward.paths):
-        return forward, [], ""  # rows that are equal are the error to tell
-    if len(valid) == 2 and forward.num_crossings == backward.num_crossings:
-        raise ValueError(_two_readings(table, forward.columns, backward.columns, "which end is the class?"))
-    order = min(valid, key=lambda order: order.num_crossings)
-    pairs = [(i, j) for i, j in pairwise(order.columns) if _is_chain(table, (i, j), 2)]
-    if order is not named and pairs and pairs[-1][1] == order.columns[-1] and (table.header or order is backward):
-        other = order.columns[:-1] if order is forward else forward.columns
-        raise ValueError(_two_readings(table, order.columns, other, "which column names the classes?"))
-    alike = "; ".join(f"{table.title(i)} and {table.title(j)}" for i, j in pairs)
-    return order, [], f"{alike} divide the classes alike" if alike else ""
-
-
-def _order_around_class(table: TreeTable, by_size: Sequence[int]) -> tuple[Order, list[LeftOut], str]:
-    """Return the one chain of columns that ends in the class, and the names that depend on it and fit nowhere."""
-    *above, leaf = by_size
-    left_out: list[LeftOut] = []
-    while not _is_chain(table, [*above, leaf]):
-        fits = [sum(_is_chain(table, sorted((i, j), key=by_size.index)) for j in above) for i in above]
-        worst = [i for i, num in zip(above, fits, strict=True) if num == min(fits)]
-        if len(worst) > 1 or len(above) < 3:
-            first = [i for i in above if i != worst[-1]]
-            second = [i for i in above if i != worst[0]]
-            question = f"{table.title(worst[0])!r} and {table.title(worst[-1])!r} do not nest"
-            raise ValueError(_two_readings(table, [*first, leaf], [*second, leaf], question))
-        above.remove(worst[0])
-        left_out.append(LeftOut(worst[0], f"depends on {table.title(leaf)}"))
-    return order_rows(table, [*above, leaf]), left_out, ""
-
-
-def _is_chain(table: TreeTable, columns: Sequence[int], ways: int = 1) -> bool:
-    """Whether each column determines the one before it; not the other way round, or, with two ways, also that."""
-    for coarse, fine in pairwise(columns):
-        num = len(set(zip(table.column(coarse), table.column(fine), strict=True)))
-        if num != len(table.values[fine]) or (num == len(table.values[coarse])) != (ways == 2):
-            return False
-    return True
+    several = permutations(columns) if len(columns) <= MAX_PERMUTED else (columns, columns[::-1], by_size)
+    orders = dict.fromkeys(map(tuple, several))
+    distinct = table.distinct(columns)
+    return [order for order in (order_rows(distinct, ways) for ways in orders) if order.nests]
 
 
 def order_rows(table: TreeTable, columns: Sequence[int]) -> Order:
-    """Return the paths of all rows along columns, without missing ranks."""
+    """Return the paths of all rows along columns, without missing levels."""
     paths = list(zip(*(table.column(i) for i in columns), strict=True))
     if any("" in table.values[i] for i in columns):
         paths = [tuple(filter(None, path)) for path in paths]
-    row = next((row for row, path in enumerate(paths) if not path), None)
-    if row is not None:
-        raise ValueError(f"{table.places[row]} has no name in {', '.join(map(table.title, columns))}")
     return Order(tuple(columns), paths)
 
 
@@ -276,13 +248,24 @@ def join_advice(table: TreeTable, order: Order) -> str:
     return ""
 
 
-def _two_readings(table: TreeTable, first: Sequence[int], second: Sequence[int], question: str) -> str:
-    def reading(columns: Sequence[int]) -> str:
-        return f"{' > '.join(map(table.title, columns))} ({table.option(columns)})"
-
-    return f"it can be read in two ways, {reading(first)} or {reading(second)}: {question}"
-
-
-def is_number(cell: str) -> bool:
-    """Whether a cell is a number, or missing."""
-    return not cell or WHOLE_NUMBER.fullmatch(cell) is not None or FLOAT.fullmatch(cell) is not None
+def _proposals(table: TreeTable, excluded: dict[int, str]) -> str:
+    """Return an error that shows which columns could be levels: the option, the sizes and the first path of each."""
+    possible = [i for i in range(table.width) if excluded.get(i) in (None, FEW_VALUES, NUMERIC)]
+    orders: dict[tuple[int, ...], Order] = {}
+    if len(possible) > 1 and (whole := order_rows(table, possible)).is_unique:
+        orders[whole.columns] = whole
+    for size in range(min(len(possible), MAX_PERMUTED), 1, -1):
+        for columns in combinations(possible, size):
+            orders |= {order.columns: order for order in _nesting_orders(table, columns)}
+        if len(orders) >= MAX_PROPOSALS:
+            break
+    lines = ["its columns do not say which are the levels of the tree; name them, coarsest first, as one of:"]
+    for order in list(orders.values())[:MAX_PROPOSALS]:
+        sizes = [len({path[: level + 1] for path in order.paths}) for level in range(len(order.columns))]
+        path = " > ".join(one_line(part, 30) for part in order.paths[0])
+        lines.append(f"  {table.option(order.columns)}  ({' > '.join(map(str, sizes))} nodes; {path})")
+    if table.has_empty and "" in table.values[0]:
+        lines.append("  --fill  (an empty cell means the cell above)")
+    if not orders:
+        lines = [f"its columns do not nest; name the levels with --columns: {', '.join(map(table.title, possible))}"]
+    return "\n".join(lines)

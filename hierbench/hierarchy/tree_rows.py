@@ -18,6 +18,8 @@ from hierbench.hierarchy.tree_columns import (
 from hierbench.hierarchy.tree_table import TreeTable
 from hierbench.hierarchy.tree_text import PATH_SEPARATORS
 
+NAME_AND_NUMBER = re.compile(r".*\S\s+\d+")
+NUMBERED_PATH = re.compile(r"(?:\d+|gid:\S+)\s+[-:]\s+(.*)")
 ROOTS = frozenset(("-1", "0"))  # parents that are no node, where no node has this name
 LOWER_END = re.compile(r"child.*|node|hyponym|target")
 CHILD = re.compile(rf"{LOWER_END.pattern}|concept|synset|term|taxon|wnid|.*id|key|.*code|name|label|class")
@@ -30,9 +32,13 @@ def branches_from_table(table: TreeTable, options: TreeOptions) -> Branches:
         ValueError: its columns are no tree, or can be read in two ways.
     """
     table = table.with_blanks()
+    if options.fills and not options.columns:
+        table = table.filled()
     titles = [table.title(i) for i in range(table.width)]
     if options.columns:
         selected = table.select(options.choices)
+        if options.fills:
+            selected = selected.filled()
         dropped = [title for title in titles if title not in options.columns.replace("+", ",").split(",")]
         left_out: tuple[str, ...] = (f"left out: {', '.join(dropped)}",) if dropped and table.header else ()
     else:
@@ -71,6 +77,11 @@ def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[s
         note = ""
     else:
         order, dropped, note = rank_columns(table)
+    if not separator and len(order.columns) > 1 and order.columns[0] != table.width - 1:  # where rows may be short
+        table.check_coarsest(order.columns[0])
+    if () in order.paths:
+        place = table.places[order.paths.index(())]
+        raise ValueError(f"{place} has no name in {', '.join(map(table.title, order.columns))}")
     if dropped:
         left_out = (*left_out, "left out: " + ", ".join(f"{table.title(i)} ({reason})" for i, reason in dropped))
     num_missing = sum(not row[i] for row in table.rows for i in order.columns)
@@ -90,6 +101,8 @@ def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[s
         table.places,
         join_advice(table, order),
         may_repeat=bool(dropped or options.columns),
+        levels=tuple(map(table.title, order.columns)) if table.header and not separator else (),
+        num_blanks=0 if separator else sum(not cell for cell in table.column(order.columns[0])),
     )
 
 
@@ -97,6 +110,11 @@ def _split_paths(table: TreeTable) -> tuple[TreeTable, str]:
     """Return a table in which one column held whole paths, as a/b/c, with a column per level, and the separator."""
     if table.width > 2:
         return table, ""
+    numbered = [NUMBERED_PATH.fullmatch(row[0]) for row in table.rows] if table.width == 1 else [None]
+    if table.width == 1 and len(table.rows) > 1 and all(NAME_AND_NUMBER.fullmatch(row[0]) for row in table.rows):
+        raise ValueError("its lines are names with numbers, not paths")
+    if all(numbered):  # as product taxonomies are: 12 - Pets > Food
+        table = replace(table, rows=[[match[1]] for match in numbered if match])
     for column in reversed(range(table.width)):
         cells = table.column(column)
         for separator in PATH_SEPARATORS:
@@ -129,7 +147,7 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
         for node in unique
         if node != above and (values[above] - ROOTS) <= values[node] and values[above] - ROOTS
     ]
-    if named_parents and not pairs:
+    if (named_parents and not pairs) or (table.header and not named_parents and options.form != "ids"):
         return None
     if not named_parents:
         pairs = (
@@ -224,6 +242,8 @@ def branches_from_lines(pairs: Sequence[tuple[str, str]], options: TreeOptions) 
     table = TreeTable(
         None, [list(pair) for pair in pairs], [f"line {i}" for i in range(len(pairs))], "lines of two words"
     )
+    if any(all(map(WHOLE_NUMBER.fullmatch, side)) for side in zip(*pairs, strict=True)) and not table.is_numeric(0):
+        raise ValueError("its lines are names with numbers, not 'parent child'")
     parents = {above for above, child in pairs if above != child}
     children = {child for above, child in pairs if above != child}
     if options.form == "paths" or (not parents & children and min(len(parents), len(children)) > 1):

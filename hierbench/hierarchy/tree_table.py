@@ -1,5 +1,6 @@
 """A table of text that holds a tree: its cells, and its columns by name or number."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ class TreeTable:
     rows: list[list[str]]
     places: Sequence[str]
     source: str
+    has_empty: bool = False  # whether cells of it are empty, not NA or -
 
     @property
     def width(self) -> int:
@@ -48,10 +50,23 @@ class TreeTable:
 
     def with_blanks(self) -> "TreeTable":
         """Return the table with "" for all cells that mean no node."""
-        missing = {cell for cell in frozenset().union(*self.values) if cell and is_missing(cell)}
-        if not missing:
-            return self
-        return replace(self, rows=[["" if cell in missing else cell for cell in row] for row in self.rows])
+        cells = frozenset().union(*self.values)
+        missing = {cell for cell in cells if cell and is_missing(cell)}
+        rows = [["" if cell in missing else cell for cell in row] for row in self.rows] if missing else self.rows
+        return replace(self, rows=rows, has_empty="" in cells)
+
+    def filled(self) -> "TreeTable":
+        """Return the table with empty cells as the cell above, where all cells before them are; never the last one."""
+        rows = list[list[str]]()
+        for row in self.rows:
+            above = rows[-1] if rows else [""] * self.width
+            filled = list(row)
+            for i, cell in enumerate(row[:-1]):
+                if cell and cell != above[i]:
+                    break
+                filled[i] = cell or above[i]
+            rows.append(filled)
+        return replace(self, rows=rows, has_empty=False)
 
     def title(self, index: int) -> str:
         """Return a column's name in the header, or its number from 1."""
@@ -63,7 +78,7 @@ class TreeTable:
 
     def option(self, columns: Sequence[int]) -> str:
         """Return the option that chooses columns."""
-        return f"--columns {','.join(map(self.title, columns))}"
+        return f"--columns {shlex.quote(','.join(map(self.title, columns)))}"
 
     def select(self, choices: Sequence[str]) -> "TreeTable":
         """Return the columns of these names or numbers; "genus+epithet" joins two.
@@ -75,6 +90,14 @@ class TreeTable:
         rows = [[" ".join(row[i] for i in pick if row[i]) for pick in picks] for row in self.rows]
         header = tuple("+".join(map(self.title, pick)) for pick in picks)
         return replace(self, header=header, rows=rows)
+
+    def check_coarsest(self, column: int) -> None:
+        """Raise a ValueError for an empty cell in the coarsest column: it may mean the cell above, or none."""
+        if self.has_empty and "" in self.values[column]:
+            row = self.column(column).index("")
+            raise ValueError(
+                f"{self.places[row]} has no {self.title(column)}: --fill repeats the cell above; write NA for none"
+            )
 
     def distinct(self, columns: Sequence[int]) -> "TreeTable":
         """Return the first row of each group that is equal in these columns."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.node_paths import MAX_DEPTH, WHOLE_NUMBER, check_size
-from hierbench.hierarchy.tree_columns import PARENT, is_known_word
+from hierbench.hierarchy.tree_columns import PARENT, is_known_word, is_level_word
 from hierbench.hierarchy.tree_table import TreeTable, plain_word
 
 CELL_SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
@@ -26,7 +26,7 @@ def read_rows(
     if re.match(r"sep=.(\r?\n)", text):  # Excel's line that names the separator
         options = replace(options, separator=text[4])
         text = "\n" + text.split("\n", 1)[1]
-    lines = [line for line in text.splitlines() if line.strip() and (suffix == ".csv" or line.lstrip()[0] != "#")]
+    lines = [line for line in text.splitlines() if line.strip() and line.lstrip()[0] != "#"]
     if not lines:
         raise ValueError("the file is empty")
     check_size(max(4 * text.count("\n"), *map(text.count, CELL_SEPARATORS)))
@@ -40,7 +40,9 @@ def read_rows(
         row = [cell.strip() for cell in cells]
         if len(row) > MAX_DEPTH:
             raise ValueError(f"line {number} has more than {MAX_DEPTH} columns")
-        if any(cell.strip(":-") for cell in row):  # Markdown has a line of dashes below its header
+        if (
+            row and row[0][:1] != "#" and any(cell.strip(":-") for cell in row)
+        ):  # Markdown has a line of dashes below its header
             rows.append((number, row))
     if not rows:
         raise ValueError("it has no cells")
@@ -147,12 +149,17 @@ def _is_header(first: Sequence[str], others: Sequence[Sequence[str]], width: int
     below = [{row[i] for row in others} for i in range(width)]
     if width == 2:
         below = [below[0] | below[1]] * 2
-    if any(cell and cell in column for cell, column in zip(first, below, strict=True)):
-        return False
+    again = [bool(cell) and cell in column for cell, column in zip(first, below, strict=True)]
+    levels = [is_level_word(plain_word(cell)) and not seen for cell, seen in zip(first, again, strict=True)]
+    if any(again):  # a flag may have the name of its column: seen, unseen
+        return sum(levels) > 1
     if any(separator in cell for cell in first for separator in PATH_SEPARATORS):
         return False
     if any(is_known_word(word) or PARENT.fullmatch(word) for word in map(plain_word, first)):
         return True
-    if width == 1:
-        return any(separator in others[0][0] for separator in PATH_SEPARATORS)
-    return not any(map(WHOLE_NUMBER.fullmatch, first))
+    if width == 1 or any(map(WHOLE_NUMBER.fullmatch, first)):
+        return False
+    raise ValueError(
+        f"its first line may be a header or a class: give --columns {','.join(first)} in the order of the levels, or "
+        f"--columns {','.join(str(i + 1) for i in range(width))}"
+    )

@@ -127,7 +127,11 @@ EDGES = "parent,child\nanimal,owl\nanimal,swan\nowl,barn owl\nowl,tawny owl\n"
         ("root.csv", "parent,child\n,r\nr,x\nr,y\nx,a\nx,b\n", [("x", "a"), ("x", "b"), ("y",)]),
         ("lines.txt", "animal owl\nanimal swan\nowl tawny\nowl barn\n", [("owl", "barn"), ("owl", "tawny"), ("swan",)]),
         ("paths.csv", "group,class\nowl,barn\nowl,tawny\nDHC-1,DHC-1\n", None),
-        ("long.csv", "a,b,c\nowl,true,tawny\nowl,barn\nwren\n", [("owl", "barn"), ("owl", "true", "tawny"), ("wren",)]),
+        (
+            "long.csv",
+            "l1,l2,l3\nowl,true,tawny\nowl,barn\nwren\n",
+            [("owl", "barn"), ("owl", "true", "tawny"), ("wren",)],
+        ),
     ],
 )
 def test_trees(tmp_path, name, text, paths):

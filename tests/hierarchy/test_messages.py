@@ -37,7 +37,7 @@ FILES = [
     ("t.txt", "a b\nb c d\n", "t.txt: line 2 is not 'parent child': 'b c d'"),
     ("t.txt", "r a\na b\nb a\n", "t.txt: node 'a' is in a cycle"),
     ("t.csv", "", "t.csv: the file is empty"),
-    ("t.csv", "top,class\nf,x\nf,x\n", "t.csv: line 3: duplicate class 'x'"),
+    ("t.csv", "group,class\nf,x\nf,x\n", "t.csv: line 3: duplicate class 'x'"),
 ]
 
 

@@ -72,7 +72,7 @@ def test_a_csv_with_one_endless_row(tmp_path, monkeypatch):
     (tmp_path / "tree.csv").write_text("a,b\n" * 1000 + "," * 300_000 + "x\n")
     fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "line 1001 has more than 256 columns")
     monkeypatch.setattr("hierbench.hierarchy.label_tree.MOST_CLASSES", 5000)
-    (tmp_path / "tree.csv").write_text("".join(f"a,{i}\n" for i in range(5002)))
+    (tmp_path / "tree.csv").write_text("group,class\n" + "".join(f"a,{i}\n" for i in range(5002)))
     fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "at most 5,000 classes")
     (tmp_path / "tree.csv").write_text("a," + "x" * 1_000_000)
     fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "field larger than field limit")

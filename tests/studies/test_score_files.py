@@ -426,7 +426,7 @@ def test_a_tree_prints_metrics_and_records_nothing(cli, tmp_path):
 
 def test_a_report_is_written_in_any_format_and_without_intervals(cli, tmp_path):
     random_file(tmp_path)
-    (tmp_path / "tree.csv").write_text("a,b\n" + "".join(f"{n % 4},leaf {n}\n" for n in range(100)))
+    (tmp_path / "tree.csv").write_text("group,class\n" + "".join(f"{n % 4},leaf {n}\n" for n in range(100)))
     words = ("score", "a.npz", "--tree", "tree.csv", "--order", "tree")
     cli(tmp_path, *words, "--output", "a.tex", "--format", "latex").ok()
     assert "begin{longtable}" in (tmp_path / "a.tex").read_text()

@@ -59,14 +59,14 @@ class TemplateRequest:
         return ":" in self.backbone or bool(self.features)
 
     @property
-    def tree_keys(self) -> dict[str, str]:
+    def tree_keys(self) -> dict[str, str | bool]:
         """The options of the tree that are not the default."""
         return {key: value for key, value in vars(self.options).items() if value != getattr(DEFAULT_OPTIONS, key)}
 
     def command(self, name: str, backbone: str) -> str:
         """Return the command that writes the same dataset with another name and backbone."""
         parts = ["hierbench", "data", "new", name, "--images", self.images, "--tree", self.tree]
-        parts += [part for key, value in self.tree_keys.items() for part in (f"--{key}", value)]
+        parts += [part for key, value in self.tree_keys.items() for part in (f"--{key}", str(value)) if part != "True"]
         parts += ["--skip-broken"] * self.skip_broken
         parts += ["--resize", self.resize] * (self.resize != "stretch") + ["--backbone", backbone]
         return one_line(shlex.join(parts))

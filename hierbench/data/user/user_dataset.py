@@ -89,7 +89,7 @@ def open_source(recipe: Recipe) -> Source:
     counts = {label: 0 for label in paths}
     for image in photographs:
         counts[image.label] += 1
-    lines = [*listing.remarks, *reading.about, imbalance(counts)]
+    lines = [*listing.remarks, *reading.about, *reading.advice(section.tree), imbalance(counts)]
     if above:
         lines.append(
             f"{counted(len(above), 'image', ('is', 'are'))} labelled with a node above the classes: not trained on, "
@@ -162,7 +162,7 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     source = vectors_source(arrays, place, paths, order, identity=json_digest(state), state=state)
     classes = source.paths
     num = np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
-    source.messages.extend(reading.about)
+    source.messages.extend([*reading.about, *reading.advice(section.tree)])
     source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
     source.messages.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
     return source
@@ -215,7 +215,8 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
     """
     section = recipe.user_source
     options = section.tree_options
-    asked = [] if options == DEFAULT_OPTIONS else [vars(options)]  # those that are not asked for are not recorded
+    reading = {name: value for name, value in vars(options).items() if value or name not in ("fill", "fix", "accept")}
+    asked = [] if options == DEFAULT_OPTIONS else [reading]  # those that are not asked for are not recorded
     asked += [{"order": section.order}] if section.order else []
     if section.features:
         state = {"asked": json_digest([Path(section.features).name, Path(section.tree).name, *asked]), "content": ""}

@@ -26,28 +26,30 @@ def draw(request: FigureRequest) -> style.Drawing:
     frontier = next(choice for choice in answers.choices if choice.curve == FRONTIER)
     rows = sorted(answers.board.rows, key=lambda row: -float(np.mean(answers.areas(frontier, row))))
     figure = style.new_figure(style.TWO_COLUMNS, 3.0)
-    left, right = figure.subplots(1, 2, sharex=True, sharey=True)
+    methods_axes, rules_axes = figure.subplots(1, 2, sharex=True, sharey=True)
     named = rows[: style.MOST_COLOURED]
-    ends = [_lines(left, {f"{style.plain(row.title)}, {row.type}": _line(answers, frontier, row) for row in named})]
+    ends = [
+        _lines(methods_axes, {f"{style.plain(row.title)}, {row.type}": _line(answers, frontier, row) for row in named})
+    ]
     for row in rows[style.MOST_COLOURED :]:
-        left.plot(*_line(answers, frontier, row), color=style.LIGHT, zorder=1)
+        methods_axes.plot(*_line(answers, frontier, row), color=style.LIGHT, zorder=1)
     fitted = {choice.rule.title: choice for choice in answers.choices if choice.accuracy is not None}
-    ends.append(_lines(right, {title: _line(answers, choice, rows[0]) for title, choice in fitted.items()}))
+    ends.append(_lines(rules_axes, {title: _line(answers, choice, rows[0]) for title, choice in fitted.items()}))
     for choice in answers.choices:
         if choice.label in RULE_POINTS:
             metrics = next(row for row in answers.boards[choice.label].rows if row.key == rows[0].key).metrics
             point = tuple(metrics[name].mean or 0.0 for name in ("correct", "coverage"))
-            right.plot(*point, ".", color=style.GREY, markersize=4, zorder=4)
+            rules_axes.plot(*point, ".", color=style.GREY, markersize=4, zorder=4)
             if "rollup" in choice.label:
-                right.annotate(
+                rules_axes.annotate(
                     choice.title, point, (-4, -6), textcoords="offset points", ha="right", **style.SMALL_NOTE
                 )
-    for axes, names in zip((left, right), ends, strict=True):  # once the limits are those of all lines
+    for axes, names in zip((methods_axes, rules_axes), ends, strict=True):  # once the limits are those of all lines
         style.name_lines(axes, names)
-    left.set_title(f"Methods under {frontier.rule.title}", loc="left")
-    right.set_title(f"Rules of {style.plain(rows[0].title)}, {rows[0].type}", loc="left")
-    left.set_ylabel("information given (% of a class's)")
-    for axes in (left, right):
+    methods_axes.set_title(f"Methods under {frontier.rule.title}", loc="left")
+    rules_axes.set_title(f"Rules of {style.plain(rows[0].title)}, {rows[0].type}", loc="left")
+    methods_axes.set_ylabel("information given (% of a class's)")
+    for axes in (methods_axes, rules_axes):
         axes.set_xlabel("correct answers (%)")
     title = f"{heading(answers.board, request.dataset)}. Mean over seeds; points: rules without a curve"
     figure.suptitle(title, fontsize=8.0, x=0.02, ha="left")
