@@ -50,20 +50,33 @@ def installed_code(name: str) -> str | None:
 
 @lru_cache
 def digest_of_code(content: bytes) -> str:
-    """Return the SHA-256 of Python source without comments, docstrings and blank lines: only its code counts."""
+    """Return the SHA-256 of Python source without comments, docstrings and blank lines: only its code counts.
+
+    Lines are Python's own: they end at a newline, not at a form feed. What is inside a string is kept as it is.
+    """
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     with io.TextIOWrapper(io.BytesIO(content), encoding) as file:
         source = file.read()
-    lines = source.splitlines(keepends=True)
+    lines = source.split("\n")
+    inside = set[int]()  # rows that a string goes on after
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
-            lines[row - 1] = lines[row - 1][:column] + "\n"
+            lines[row - 1] = lines[row - 1][:column]
+        elif tokenize.tok_name[token.type] in ("STRING", "FSTRING_MIDDLE", "TSTRING_MIDDLE"):
+            inside.update(range(token.start[0], token.end[0]))
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            start = node.body[0].lineno
-            end = node.body[0].end_lineno or node.body[0].lineno
-            if len(node.body) == 1 or node.body[1].lineno > end:  # a docstring that shares a line with code is kept
-                lines[start - 1 : end] = ["\n"] * (end - start + 1)
-    kept = [line.rstrip() for line in lines if line.strip()]
+            text = node.body[0]
+            end = text.end_lineno or text.lineno
+            before = lines[text.lineno - 1].encode()[: text.col_offset]
+            after = lines[end - 1].encode()[text.end_col_offset :]
+            if not before.strip() and not after.strip():  # a docstring that shares a line with code is kept
+                lines[text.lineno - 1 : end] = [""] * (end - text.lineno + 1)
+                inside -= {*range(text.lineno, end)}
+    kept = [
+        line if row in inside else line.rstrip()
+        for row, line in enumerate(lines, start=1)
+        if line.strip() or row in inside or row - 1 in inside
+    ]
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()
