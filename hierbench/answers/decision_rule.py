@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from hierbench.config.options import is_path
+from hierbench.hierarchy.class_names import scores_by_class
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import nodes_on
 from hierbench.metrics.calibration import as_probabilities, probability_rows
@@ -131,7 +132,9 @@ def answer_nodes(rule: Rule, probabilities: Tensor, hierarchy: Hierarchy, parame
 
 def as_table(probabilities: Tensor | ArrayLike, hierarchy: Hierarchy) -> Tensor:
     """Return probabilities as a tensor; a ValueError unless they are real numbers [N, K]."""
-    values = as_tensor(probabilities, "probabilities must be real numbers [N, K]")
+    values = as_tensor(
+        scores_by_class(probabilities, hierarchy, "probabilities"), "probabilities must be real numbers [N, K]"
+    )
     if values.ndim != 2 or values.shape[1] != hierarchy.num_classes or not values.is_floating_point():
         raise ValueError(f"probabilities must be real numbers [N, {hierarchy.num_classes}], got {tuple(values.shape)}")
     return values

@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from hierbench.config.validation import Closed
+from hierbench.hierarchy.class_names import rows_in_order, scores_by_class
 from hierbench.metrics.calibration import as_probabilities, bin_counts, calibration_errors
 from hierbench.metrics.computations import sum_counts
 from hierbench.metrics.ranked_classes import as_tensor, check_shapes, known_targets, rows_at_a_time
@@ -87,8 +88,8 @@ def expected_error(scores: Tensor, targets: Tensor) -> float:
 
 
 def _checked(scores: Any, targets: Any) -> tuple[Tensor, Tensor]:
-    values = as_tensor(scores, "scores must be real numbers [N, K]")
-    true = as_tensor(targets, "targets must be integers [N]")
+    values = as_tensor(scores_by_class(scores, None, "scores"), "scores must be real numbers [N, K]")
+    true = as_tensor(rows_in_order(scores, targets, "scores"), "targets must be integers [N]")
     check_shapes(values, true, values.shape[-1])
     return values.double(), known_targets(true.to(values.device), values.shape[1])
 

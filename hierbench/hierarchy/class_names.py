@@ -14,6 +14,12 @@ from hierbench.utils.errors import UserError, nearest
 
 ClassOrder = Literal["tree", "alphabetical"]
 NumberOrder = Literal["tree", "alphabetical", "unknown"]
+CONVERSIONS = {  # objects that are not read, and what to give in their place
+    "polars": "SCORES.to_pandas()",
+    "pyarrow": "SCORES.to_pandas()",
+    "xarray": "SCORES.to_pandas()",
+    "scipy": "SCORES.toarray()",
+}
 INTEGER = re.compile(r"[+-]?\d{1,18}(\.0*)?")
 
 
@@ -30,6 +36,9 @@ def class_indices(values: Any, tree: Hierarchy, name: str, order: NumberOrder | 
     Raises:
         UserError: one is no class; a name in another case is suggested.
     """
+    refuse_labels(values, name)
+    if np.ma.is_masked(values):
+        raise UserError(f"{name}: a value is masked, which is no class")
     array = np.asarray(values)
     numbers = array.dtype.kind == "O" and all(map(_is_whole, array.flat))  # as a column of pandas may hold them
     if array.dtype.kind in "OUS" and not numbers:
@@ -109,19 +118,77 @@ def number_order(tree: Hierarchy, order: NumberOrder | None, name: str) -> IntAr
     )
 
 
-def named_columns(values: Any) -> list[Any] | None:
-    """Return the labels of the columns of a data frame, None for anything else.
+def scores_by_class(values: Any, tree: Hierarchy | None, name: str) -> Any:
+    """Return scores [N, K] in the order of the tree's classes, as an array; what has no labels, as it is.
 
-    These are names, all texts, or the numbers from 0 in another order; columns with other labels are in the tree's.
+    The columns of a data frame are aligned by name; numbers are names where the classes of the tree are numbers, else
+    places in its order. What an array masks is -inf.
+
+    Args:
+        values: an array, a tensor, a list of lists, or a data frame.
+        tree: over the K classes; None where no tree is known, so that columns must have no names.
+        name: of the scores, which begins errors.
+
+    Raises:
+        UserError: labels that stand for no classes, or an object whose labels are not read.
     """
+    refuse_labels(values, name)
+    if isinstance(values, np.ma.MaskedArray):
+        dtype = np.result_type(values.dtype, np.float32)
+        return np.where(np.ma.getmaskarray(values), -np.inf, np.ma.getdata(values)).astype(dtype)
+    if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
+        return values
+    labels = column_labels(values, tree, name)
+    scores = np.asarray(values)
+    if labels is None:
+        return scores
+    if tree is None:
+        raise UserError(f"{name}: columns have names, and no tree says their order: give an array in the tree's order")
+    return in_order_of_tree(scores, labels, tree, name)
+
+
+def column_labels(values: Any, tree: Hierarchy | None, name: str) -> list[Any] | None:
+    """Return the labels of a data frame's columns, names or whole numbers; None for the numbers that pandas gives."""
     if not (hasattr(values, "columns") and hasattr(values, "to_numpy")):
         return None
-    labels = list(values.columns)
+    labels = [label.decode("utf-8", "replace") if isinstance(label, bytes) else label for label in values.columns]
     if all(isinstance(label, str) for label in labels):
         return labels
-    numbers = list(range(len(labels)))
-    numbered = all(map(_is_whole, labels))
-    return labels if numbered and labels != numbers and sorted(labels) == numbers else None
+    if not all(_is_whole(label) or (isinstance(label, float) and label.is_integer()) for label in labels):
+        raise UserError(f"{name}: columns are labelled {labels[0]!r}, ..., which name no classes")
+    numbers = [int(label) for label in labels]
+    if type(values.columns).__name__ == "RangeIndex" and numbers == list(range(len(numbers))):
+        return None
+    if tree is not None and not tree.has_numbers and sorted(numbers) != list(range(len(numbers))):
+        raise UserError(f"{name}: columns are labelled {numbers[0]}, ..., which are no classes of the tree")
+    return numbers
+
+
+def refuse_labels(values: Any, name: str) -> None:
+    """Raise a UserError for an object whose labels, or layout, are not read; it says how to convert it."""
+    module = type(values).__module__.partition(".")[0]
+    way = CONVERSIONS.get(module) if module != "scipy" or hasattr(values, "toarray") else None
+    if way:
+        raise UserError(f"{name}: {type(values).__name__} of {module} is not read: give {way}")
+
+
+def rows_in_order(scores: Any, targets: Any, name: str) -> Any:
+    """Return targets in the order of the scores where both are of pandas and their indices hold the same labels.
+
+    Raises:
+        UserError: the labels are not the same, or one is there twice.
+    """
+    indices = [getattr(values, "index", None) for values in (scores, targets)]
+    if any(index is None or callable(index) for index in indices):
+        return targets
+    rows, order = indices
+    if rows is None or order is None or rows.equals(order):
+        return targets
+    if len(rows) == len(order) and all(type(index).__name__ == "RangeIndex" for index in indices):
+        return targets
+    if not rows.is_unique or not order.is_unique or set(rows) != set(order):
+        raise UserError(f"{name}: the rows of scores and targets are labelled otherwise: give both with one index")
+    return targets.loc[rows]
 
 
 def in_order_of_tree(scores: NDArray[Any], labels: Sequence[Any], tree: Hierarchy, name: str) -> NDArray[Any]:

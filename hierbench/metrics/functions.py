@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.hierarchy.class_names import class_indices, in_order_of_tree, named_columns
+from hierbench.hierarchy.class_names import class_indices, rows_in_order, scores_by_class
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.calibration import as_probabilities
 from hierbench.metrics.level_metrics import levels_from_paths
@@ -353,10 +353,8 @@ def _of_classes(name: str, y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
 def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: Labels) -> float:
     """Return a metric of the registry of scores; the columns of a data frame are as it names them, without labels."""
     info = find_metric(name, tree)  # an error for a k or level that the tree does not have
-    true = _as_class_indices(y_true, tree, "y_true")
-    names = named_columns(y_score) if labels is None else None
-    if names:
-        y_score = in_order_of_tree(np.asarray(y_score), names, tree, "y_score")
+    true = _as_class_indices(rows_in_order(y_score, y_true, "y_score"), tree, "y_true")
+    y_score = scores_by_class(y_score, tree, "y_score") if labels is None else y_score
     scores = as_tensor(y_score, "y_score must be real numbers [N, K]")
     if scores.ndim != 2 or scores.shape[1] != tree.num_classes:
         raise ValueError(f"y_score must be [N, {tree.num_classes}], a column per class, got {tuple(scores.shape)}")
@@ -383,7 +381,8 @@ def _fraction(name: str, value: float) -> float:
 
 def _as_class_indices(values: Any, tree: Hierarchy, name: str) -> Tensor:
     """Return class indices [N] of class indices or names; a ValueError unless they are one per example, N > 0."""
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    values = values.detach().cpu() if hasattr(values, "detach") else values
+    array = values if np.ma.is_masked(values) else np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one class per example, [N], got the shape {array.shape}")
     if not len(array):

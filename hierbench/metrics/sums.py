@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from hierbench.hierarchy.class_names import in_order_of_tree, named_columns
+from hierbench.hierarchy.class_names import rows_in_order, scores_by_class
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.levels import class_distances
 from hierbench.metrics.ranked_classes import as_tensor, check_shapes, raise_for, ranked
@@ -160,9 +160,8 @@ def evaluate(
 
 def _given(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     """Return scores [N, K] and targets [N] as tensors; a data frame's columns are matched by their names."""
-    names = named_columns(scores)
-    if names:
-        scores = in_order_of_tree(np.asarray(scores), names, hierarchy, "scores")
+    targets = rows_in_order(scores, targets, "scores")
+    scores = scores_by_class(scores, hierarchy, "scores")
     return as_tensor(scores, "scores must be real numbers [N, K]"), as_tensor(targets, "targets must be integers [N]")
 
 

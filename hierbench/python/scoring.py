@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.answers.choices import parse_choices, split_rules
-from hierbench.hierarchy.class_names import ClassOrder, named_columns
+from hierbench.hierarchy.class_names import ClassOrder, column_labels, refuse_labels, rows_in_order, scores_by_class
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.metrics.calibration import ScoreKind
 from hierbench.python.boards import parse_columns, whole_number
@@ -75,16 +75,18 @@ def score(
     several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
     score_list = list(scores) if several else [scores]
     from_file = targets if isinstance(targets, str | Path) else None
-    shared_targets = None if targets is None or from_file is not None else _array(targets)
     files: list[Path | Arrays] = []
     for number, item in enumerate(score_list):
         if isinstance(item, str | Path):
-            if shared_targets is not None:
+            if targets is not None and from_file is None:
                 raise UserError(f"{item}: targets of a file of predictions are in it, or in a file")
             files.append(Path(item))
         else:
             where = f"scores {number}" if len(score_list) > 1 else "scores"
-            files.append(Arrays(where, _array(item), shared_targets, named_columns(item)))
+            true = None if targets is None or from_file is not None else rows_in_order(item, targets, where)
+            labels = column_labels(item, tree if isinstance(tree, Hierarchy) else None, where)
+            ids = _text_index(item) if dataset is not None else None
+            files.append(Arrays(where, _array(item, where), None if true is None else _array(true, where), labels, ids))
     if not any(isinstance(file, Path) for file in files):
         name = name or "predictions"
     request = ScoreRequest(
@@ -113,8 +115,19 @@ def _is_one(item: Any) -> bool:
     return isinstance(item, str | Path) or getattr(item, "ndim", 0) == 2
 
 
-def _array(values: Any) -> NDArray[Any]:
-    """Return an array of a list, a pandas object or a tensor on any device."""
+def _text_index(scores: Any) -> list[str] | None:
+    """Return the names of examples that a data frame has as its index."""
+    index = getattr(scores, "index", None)
+    if index is None or callable(index) or not all(isinstance(label, str) for label in index):
+        return None
+    return list(index)
+
+
+def _array(values: Any, name: str) -> NDArray[Any]:
+    """Return an array of a list, a pandas object or a tensor on any device; what is masked is -inf."""
+    refuse_labels(values, name)
+    if isinstance(values, np.ma.MaskedArray):
+        return np.asarray(scores_by_class(values, None, name))
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if values.dtype.is_floating_point and values.dtype.itemsize < 4:

@@ -77,13 +77,14 @@ class Predictions:
 class Arrays:
     """Predictions that are in memory: scores [N, K] and targets [N], class indices or names, or None.
 
-    `columns` are K names or indices of classes, or None without them.
+    `columns` are K names or indices of classes, and `ids` N names of the examples, or None without them.
     """
 
     where: str
     scores: NDArray[Any]
     targets: NDArray[Any] | None
     columns: Sequence[Any] | None = None
+    ids: Sequence[str] | None = None
 
     def predictions(self, tree: Hierarchy, order: NumberOrder = "tree") -> Predictions:
         """Return them as a file's; a UserError if they do not fit each other or the tree."""
@@ -92,7 +93,7 @@ class Arrays:
             raise UserError(
                 f"{self.where} must be [N, {tree.num_classes}], a row per example, got {shape or 'a number'}"
             )
-        parts = {"scores": self.scores, "targets": self.targets, "names": self.columns}
+        parts = {"scores": self.scores, "targets": self.targets, "names": self.columns, "ids": self.ids}
         given = {role: np.asarray(values) for role, values in parts.items() if values is not None}
         return _check_parts(given, tree, self.where, order)
 
