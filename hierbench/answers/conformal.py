@@ -218,7 +218,9 @@ def coverage_interval(num_calibration: int, num: int, alpha: float) -> tuple[flo
     """Return the 2.5% and 97.5% quantiles of the coverage of `num` test examples, for distinct scores."""
     from scipy.stats import betabinom  # which takes a second to import
 
-    place = min(math.ceil((num_calibration + 1) * (1.0 - alpha) - SLACK), num_calibration)
+    place = math.ceil((num_calibration + 1) * (1.0 - alpha) - SLACK)
+    if place > num_calibration:  # too few for a quantile: all sets are whole
+        return 1.0, 1.0
     covered = betabinom(num, place, num_calibration + 1 - place)
     low, high = (float(covered.ppf(share)) / num for share in (0.025, 0.975))
     return low, high

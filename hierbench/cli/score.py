@@ -40,7 +40,7 @@ def score(
         "Order of the classes where nothing names them: the tree's, or that of ImageFolder and timm.",
     ] = None,
     scores: Annotated[
-        Literal["probabilities", "logits"] | None, "What the scores are; by default what they look like."
+        Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
     ] = None,
     rules: Annotated[
         str | None, "Decision rules whose answers are scored, NAME[:PARAMETER=VALUE...], separated by commas."

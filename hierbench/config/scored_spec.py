@@ -17,7 +17,7 @@ class Scored(Closed):
     dataset: DatasetSpec
     split: Literal["test"] = "test"
     top: Annotated[int, Field(ge=1)] | None = None  # ranked classes per example; None: a score for every class
-    scores: Literal["probabilities", "logits"] | None = None  # as the user says; None: as they look
+    scores: Literal["probabilities", "logits", "votes"] | None = None  # as the user says; None: as they look
     predictions: str  # SHA-256 of shape, dtype and content in the order of the dataset
 
     def content(self) -> dict[str, Any]:

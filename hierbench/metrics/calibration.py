@@ -11,48 +11,81 @@ from hierbench.metrics.ranked_classes import check_probabilities
 BINS = 15
 SUM = 0.01  # by how much probabilities may miss a sum of 1: files round them, or hold them in half precision
 SINGLE_PRECISION = 1e-4  # by how much they do in single precision, in which they are taken as they are
-ScoreKind = Literal["probabilities", "logits"]
+ScoreKind = Literal["probabilities", "logits", "votes"]
 
 
 def as_probabilities(scores: Tensor, kind: ScoreKind | None = None) -> Tensor:
     """Return scores [N, K] as probabilities in float64: with a sum of 1 where they are that, else their softmax.
 
+    Votes are divided by the sum of their row.
+
     Raises:
-        ValueError: as `score_kind`; or a row has +inf, or nothing but -inf, so that its softmax is not defined.
+        ValueError: as `score_kind`; a row has +inf, or nothing but -inf, so that its softmax is not defined; or votes
+            are negative, or a row has none.
     """
     values = scores.double()
-    if (kind or score_kind(scores)) == "probabilities":
-        sums = values.sum(dim=1, keepdim=True)
-        return torch.where((sums - 1.0).abs() > SINGLE_PRECISION, values / sums, values)
-    row = first_unbounded(scores)
-    if row is not None:
-        raise ValueError(f"row {row} of the scores has +inf, or nothing but -inf")
-    return values.softmax(dim=1)
+    kind = kind or score_kind(scores)
+    if kind == "logits":
+        row = first_unbounded(scores)
+        if row is not None:
+            raise ValueError(f"row {row} of the scores has +inf, or nothing but -inf")
+        return values.softmax(dim=1)
+    sums = values.sum(dim=1, keepdim=True)
+    if kind == "votes":
+        odd = ((values < 0).any(dim=1) | ~(sums[:, 0] > 0)).nonzero()
+        if len(odd):
+            raise ValueError(f"row {int(odd[0])} of the votes has a negative number, or none above 0")
+        return values / sums
+    return torch.where((sums - 1.0).abs() > SINGLE_PRECISION, values / sums, values)
 
 
 def score_kind(scores: Tensor) -> ScoreKind:
-    """Return what scores [N, K] are: probabilities if no score of a row is negative and each row sums to 1 within 1%.
+    """Return what scores [N, K] are, see `kind_of_rows`."""
+    return kind_of_rows(row_facts(scores))
+
+
+def row_facts(scores: Tensor) -> Tensor:
+    """Return the least score, the largest one and the sum of each row of scores [N, K], [N, 3] float64."""
+    least, largest = scores.aminmax(dim=1)
+    return torch.stack([least.double(), largest.double(), scores.sum(dim=1, dtype=torch.float64)], dim=1)
+
+
+def kind_of_rows(facts: Tensor) -> ScoreKind:
+    """Return what scores are by the `row_facts` [N, 3]: probabilities, logits, or an error.
+
+    Probabilities are not negative and sum to 1 within 1%. Numbers that are not negative and sum to one other constant,
+    and numbers from 0 to 1 that do not sum to 1, are neither.
 
     Raises:
-        ValueError: some rows are probabilities and others are not.
+        ValueError: some rows are probabilities and others are not; or they are votes, per cent or sigmoids.
     """
-    are_probabilities = probability_rows(scores)
+    least, largest, sums = facts.unbind(dim=1)
+    are_probabilities = (least >= 0) & ((sums - 1.0).abs() <= SUM)
     if bool(are_probabilities.all()):
         return "probabilities"
     if bool(are_probabilities.any()):
         num = int(are_probabilities.sum())
         first = int((~are_probabilities).nonzero()[0])
         raise ValueError(
-            f"{num:,} of {len(scores):,} rows look like probabilities and the others do not, first row {first}: say "
+            f"{num:,} of {len(facts):,} rows look like probabilities and the others do not, first row {first}: say "
             "which they are, probabilities or logits"
         )
+    if bool((least >= 0).all()):
+        low, high = (float(value) for value in sums.aminmax())
+        if len(facts) > 1 and high - low <= SUM * high:
+            raise ValueError(f"each row of scores sums to {high:g}: say whether they are votes, or logits")
+        if bool((largest <= 1.0).all()):
+            raise ValueError(
+                "scores from 0 to 1 that do not sum to 1, as those of sigmoids, are no distribution over the classes: "
+                "say votes to divide each row by its sum, or logits"
+            )
     return "logits"
 
 
 def probability_rows(scores: Tensor) -> Tensor:
     """Return for each row of scores [N, K] whether it is a probability distribution over the classes, [N] bool."""
-    sums = scores.sum(dim=1, dtype=torch.float64)
-    return (scores >= 0).all(dim=1) & ((sums - 1.0).abs() <= SUM)
+    least, _, sums = row_facts(scores).unbind(dim=1)
+    return (least >= 0) & ((sums - 1.0).abs() <= SUM)
 
 
 def first_unbounded(scores: Tensor) -> int | None:

@@ -98,7 +98,7 @@ def read_evidence(
     if record.scored is not None and record.scored.scores is not None:
         kind = record.scored.scores
     sources = scores  # of the probabilities
-    if base is not None and kind != "probabilities":
+    if base is not None and kind == "logits":
         sources = _predictions(base, hierarchy, targets.numpy())[0]
         kind = _kind(sources)
     return (

@@ -28,7 +28,7 @@ def make_scored(
     scores: NDArray[Any] | None,
     classes: IntArray | None,
     targets: IntArray,
-    stated_kind: Literal["probabilities", "logits"] | None = None,
+    stated_kind: Literal["probabilities", "logits", "votes"] | None = None,
 ) -> Scored:
     """Return the record of predictions that are in the order of a dataset.
 

@@ -174,6 +174,7 @@ def test_groups_have_a_quantile_each(drawn):
 
 
 def test_the_interval_of_a_coverage():
+    assert coverage_interval(5, 1000, 0.1) == (1.0, 1.0)
     assert coverage_interval(1000, 1000, 0.1) == pytest.approx((0.873, 0.925), abs=1e-3)
 
 

@@ -67,7 +67,7 @@ def test_every_metric_of_the_registry_has_a_function():
 def test_a_function_gives_the_value_of_the_registry(name):
     function, options, takes = FUNCTIONS[name]
     generator = torch.Generator().manual_seed(3)
-    scores = torch.rand((40, 5), generator=generator)
+    scores = torch.randn((40, 5), generator=generator)
     targets = torch.randint(5, (40,), generator=generator)
     levels = lifted_predictions(as_probabilities(scores), TREE)
     evidence = Evidence(scores, targets, TREE, as_probabilities(scores), levels)
@@ -93,7 +93,7 @@ def read_only(array):
 @pytest.mark.parametrize("form", [read_only, list, lambda a: (pd.Series if a.ndim == 1 else pd.DataFrame)(a)])
 def test_read_only_arrays_lists_and_frames_are_taken_without_a_warning(form):
     generator = np.random.default_rng(0)
-    targets, scores = generator.integers(5, size=20), generator.random((20, 5))
+    targets, scores = generator.integers(5, size=20), generator.normal(size=(20, 5))
     taken = {"classes": scores.argmax(axis=1), "scores": scores, "levels": TREE.level_targets[scores.argmax(axis=1)]}
     calls = [
         *((getattr(metrics, name), (targets, taken[takes]), options) for name, options, takes in FUNCTIONS.values()),

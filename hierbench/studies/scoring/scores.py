@@ -22,7 +22,7 @@ from hierbench.hierarchy.nodes import Nodes
 from hierbench.leaderboard.scored_rows import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
-from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, probability_rows
+from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, kind_of_rows, row_facts
 from hierbench.metrics.metric_table import compute_in_parts, follows_from_ranks
 from hierbench.metrics.ranked_classes import ranked
 from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
@@ -71,22 +71,23 @@ class Result:
     defined: Sequence[tuple[str, Definition, float]] = ()
 
 
-def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int, int]:
+def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int, Tensor | None]:
     """Return ranked classes and counts.
 
     Returns:
         [N, k] ranked classes, as many as the largest metric needs; the ks that they allow; how many examples have
-        several classes of the largest score; and how many have probabilities for scores.
+        several classes of the largest score; and the `row_facts` of the scores, if there are scores of all classes.
 
     Raises:
         UserError: a score is NaN, or a row has +inf or nothing but -inf.
     """
     ks = usable_ks(DEFAULT_KS, tree.num_classes)
     if predictions.classes is not None:
-        return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0, 0
+        return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0, None
     scores = predictions.all_scores
     classes = np.empty((len(scores), max(ks)), dtype=np.int64)
-    num_ties = num_probabilities = 0
+    num_ties = 0
+    facts = list[Tensor]()
     for start in range(0, len(classes), EXAMPLES_PER_CHUNK):
         rows = slice(start, start + EXAMPLES_PER_CHUNK)
         chunk = torch.from_numpy(np.array(scores[rows], dtype=stored_type(scores.dtype)))
@@ -99,11 +100,11 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
             raise UserError(
                 f"{predictions.where}: row {start + unbounded} has +inf, or nothing but -inf; -inf masks single classes"
             )
-        num_probabilities += int(probability_rows(chunk).sum())
+        facts.append(row_facts(chunk))
         classes[rows] = top.numpy()
         num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
         release(scores)
-    return classes, list(ks), num_ties, num_probabilities
+    return classes, list(ks), num_ties, torch.cat(facts)
 
 
 def score(
@@ -114,16 +115,15 @@ def score(
     Raises:
         UserError: as `rank`; or some rows of scores are probabilities and some are not, and nothing is said of them.
     """
-    classes, ks, num_ties, num_probabilities = rank(predictions, tree)
+    classes, ks, num_ties, facts = rank(predictions, tree)
     looks_like: ScoreKind | None = None
-    if predictions.classes is None and num_probabilities in (0, predictions.num_examples):
-        looks_like = "probabilities" if num_probabilities else "logits"
-    kind = stated_kind or looks_like if predictions.classes is None else None
-    if kind is None and predictions.classes is None:
-        raise UserError(
-            f"{predictions.where}: {num_probabilities:,} of {predictions.num_examples:,} rows of scores look like "
-            "probabilities and the others do not: give --scores probabilities or logits"
-        )
+    if facts is not None:
+        try:
+            looks_like = kind_of_rows(facts)
+        except ValueError as error:
+            if stated_kind is None:
+                raise UserError(f"{predictions.where}: {error} (--scores)") from None
+    kind = None if facts is None else stated_kind or looks_like
     sums = contributions(classes, predictions.true_classes, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
     return Result(
@@ -208,7 +208,7 @@ def score_definitions(
 def _log_probabilities(predictions: Predictions, kind: ScoreKind | None, rows: slice = slice(None)) -> Tensor:
     values = predictions.all_scores[rows]
     scores = torch.from_numpy(np.array(values, dtype=stored_type(values.dtype)))
-    return as_probabilities(scores, kind).log() if kind == "probabilities" else scores.double()
+    return as_probabilities(scores, kind).log() if kind != "logits" else scores.double()
 
 
 def write_records(
