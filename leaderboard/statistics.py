@@ -31,6 +31,11 @@ class Summary:
     leads: bool = False  # of all ranked rows; not in the JSON contract
     interval: tuple[float, float] | None = None  # over images, of one scored file; not in the JSON contract
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some runs have no value, as a severity without mistakes; then it is not compared with other rows."""
+        return self.mean is not None and any(map(math.isnan, self.values))
+
 
 BY_HAND = "by hand"  # `Row.tuned` where the user has set hyperparameters
 
@@ -249,7 +254,8 @@ def highlighted(rows: Sequence[Row], columns: Sequence[Column] = PAPER_COLUMNS) 
     means are settled by the narrower printed interval, and rows that are still equal are best together.
     """
     rows = with_best(rows, [*PAPER_COLUMNS, *columns], "leads")
-    severities = [None if (mean := row.metrics["mistake_severity"].mean) is None else printed(mean, 2) for row in rows]
+    cells = [row.metrics["mistake_severity"] for row in rows]
+    severities = [None if cell.mean is None or cell.is_partial else printed(cell.mean, 2) for cell in cells]
     limit = min((severity for severity in severities if severity is not None), default=Decimal(0)) + TOLERANCE
     competitive = [severity is not None and severity <= limit for severity in severities]
     chosen = [replace(row, competitive=True) for row, marked in zip(rows, competitive, strict=True) if marked]
@@ -264,6 +270,7 @@ def with_best(
     cells = [dict(row.metrics) for row in rows]
     for column in columns:
         with_metric = [row_cells for row_cells in cells if column.name in row_cells and not column.claimed]
+        with_metric = [row_cells for row_cells in with_metric if not row_cells[column.name].is_partial]
         ranks = [_rank(row_cells[column.name], column) for row_cells in with_metric]
         first = min(ranks, default=None)
         for row_cells, rank in zip(with_metric, ranks, strict=True):

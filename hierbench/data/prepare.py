@@ -80,6 +80,11 @@ def prepare(
     if not data_dir.absolute().parent.is_dir():
         raise UserError(f"--data-dir {data_dir}: there is no folder {data_dir.parent}")
     check_source(recipe, source, offline)
+    images = None if recipe.source is None else recipe.source.images or recipe.source.features
+    if images and Path(images).is_dir() and data_dir.resolve().is_relative_to(Path(images).resolve()):
+        raise UserError(
+            f"--data-dir {data_dir} lies in the images of {recipe.dataset}, where nothing is written: give another"
+        )
     if allow_missing and name not in NEEDS_SOURCE:
         raise UserError("--allow-missing is for inat19 and tieredimagenet-h, whose images are listed by name")
     variant = recipe.data.model_copy(update={"jpeg_quality": jpeg_quality}).variant

@@ -23,7 +23,7 @@ from hierbench.hierarchy.node_paths import (
 )
 from hierbench.hierarchy.tree_findings import Finding, find_slips, mend
 from hierbench.hierarchy.tree_forms import branches_from_file, branches_from_object, branches_from_text
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.processes import without_collection
 from hierbench.utils.text import counted, one_line
 
@@ -72,6 +72,8 @@ def read_tree(source: Any, options: TreeOptions = DEFAULT_OPTIONS, header: bool 
         raise ValueError(f"{name}: {error}") from None
     except RecursionError:
         raise ValueError(f"{name}: it is nested too deeply") from None
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError) as error:  # of content in no form of a tree
+        raise ValueError(f"{name}: it is no tree in a form that is read ({error_line(error)})") from None
 
 
 def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:

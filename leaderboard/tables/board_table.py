@@ -135,6 +135,9 @@ def make_cell(row: Row | CitedRow, column: Column, versus: Versus = "", *, print
         strong=cell.best,
         underlined=cell.leads and not cell.best,
         versus=versus,
+        small=f"of {sum(value == value for value in cell.values)} of {len(cell.values)} runs"
+        if cell.is_partial
+        else "",
         bounds=cell.interval,
     )
 

@@ -50,6 +50,16 @@ def test_class_folders(birds):
     assert prepared.hierarchy("height").level_sizes == (3, 5, 6)
 
 
+def test_nothing_is_written_into_the_users_images(birds):
+    file = write_file(birds)
+    images = Path(load_recipe(file).source.images)
+    before = sorted(images.rglob("*"))
+    for folder in (images, images / "data"):
+        with pytest.raises(UserError, match="lies in the images of"):
+            prepare(file, folder)
+    assert sorted(images.rglob("*")) == before
+
+
 def test_the_order_of_the_file_system_does_not_matter(birds, monkeypatch):
     first = names_of(open_source(load_recipe(write_file(birds))))
     real = os.scandir

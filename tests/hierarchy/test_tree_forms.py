@@ -5,6 +5,8 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from hierbench import Hierarchy
 from hierbench.config.recipe import load_recipe
@@ -457,3 +459,31 @@ def test_hostile_trees_fail_soon(tmp_path, name, parents):
     with pytest.raises(ValueError, match=r"."):
         read_tree(path, TreeOptions(parents=parents))
     assert time.process_time() - began < 20
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.just(2**64) | st.floats() | st.text("ab/", max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["nodes", "links", "categories", "children", "name", "id", "parent", "source", "target", "a"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=9,
+)
+
+
+@given(JSON.filter(lambda content: not isinstance(content, str)))
+@example({"nodes": [1, 2], "links": [3]})
+@example({"categories": [{"id": 1}, 5]})
+@example({"children": [{"name": "a", "children": 3}]})
+@settings(max_examples=150, deadline=None)
+def test_any_json_is_a_tree_or_an_error(content):
+    try:
+        assert Hierarchy.read(content).num_classes > 1
+    except ValueError as error:
+        assert len(str(error).splitlines()[0]) < 1000

@@ -1,11 +1,14 @@
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, highlighted, summarise
+from hierbench.leaderboard.tables.board_table import make_cell
 
 CAPTIONS = {
     "FGVC-Aircraft": "fgvc",
@@ -52,6 +55,15 @@ def test_best_only_among_competitive_and_ties_by_the_interval():
 def test_a_row_without_severity_is_not_ranked():
     assert [r.competitive for r in highlighted([row(None), row(2.0)])] == [False, True]
     assert [r.competitive for r in highlighted([row(None)])] == [False]
+
+
+def test_a_cell_of_fewer_runs_is_marked_and_takes_no_mark():
+    lucky = replace(row(1.0), metrics=row(1.0).metrics | {"mistake_severity": summarise([0.5, math.nan])})
+    marked = highlighted([lucky, row(2.0)])
+    assert [r.competitive for r in marked] == [False, True]
+    assert [r.metrics["mistake_severity"].leads for r in marked] == [False, True]
+    assert make_cell(lucky, PAPER_BY_NAME["mistake_severity"]).small == "of 1 of 2 runs"
+    assert not make_cell(row(2.0), PAPER_BY_NAME["mistake_severity"]).small
 
 
 def paper_cells(tex, caption):

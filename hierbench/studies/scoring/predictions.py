@@ -16,7 +16,7 @@ from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.studies.scoring.column_roles import find_role
 from hierbench.utils.arrays import map_array, read_arrays, with_columns
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import read_text
 
 TABLE_SUFFIXES = (".csv", ".parquet", ".json")
@@ -149,6 +149,8 @@ def _one_line(path: Path, name: str) -> Iterator[None]:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{name}: {' '.join(str(error).split())[:300]}") from None
+    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError) as error:
+        raise UserError(f"{name}: its content has no form that is read ({error_line(error)})") from None
 
 
 def _read_parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:

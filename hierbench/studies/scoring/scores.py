@@ -125,7 +125,7 @@ def score(
                 raise UserError(f"{predictions.where}: {error} (--scores)") from None
     kind = None if facts is None else stated_kind or looks_like
     sums = contributions(classes, predictions.true_classes, tree, ks)
-    intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples else {}
+    intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples and len(sums) > 1 else {}
     return Result(
         predictions.where,
         predictions.num_examples,
