@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
