@@ -20,6 +20,7 @@ NOT_IN_JSON = ("interval", "leads")  # fields of a cell that the contract has no
 BOLD = "best of the competitive rows"
 UNDERLINE = "best of all rows, if that is another one"
 MEAN = "Mean +/- half-width of the 95% t-interval over runs."
+TYPICAL_WIDTHS = "Half-widths over seeds and test images, the median of the rows"
 MEAN_OVER_IMAGES = "Mean +/- half-width of the 95% interval over seeds and test images, both as random effects."
 FEW_MISTAKES = 50  # of a run
 CITED = (
@@ -105,7 +106,7 @@ def make_notes(board: BoardData) -> list[str]:
     widths = typical_widths(board.examples)
     if widths and board.intervals == "seeds":
         shown = [f"{column.title} {widths[column.name]:.2f}" for column in board.shown if column.name in widths]
-        notes.append(f"Half-widths over seeds and test images, the median of the rows: {', '.join(shown)}.")
+        notes.append(f"{TYPICAL_WIDTHS}: {', '.join(shown)}.")
     units = describe_units(board)
     if units:
         notes.append(units)

@@ -162,7 +162,7 @@ def test_a_part_of_the_test_split_is_said(runs, shapes, tmp_path):
     runs.rejected(run, "does not say that its test images are not the whole test split")
 
 
-OTHER = " is not what this version writes of these records; the .json is"
+WORDS = " has the numbers that the records give; its words were not checked"
 AGAIN = "it cannot be made again from its records: "
 EDITS = (
     (".json", '"title": "Flamingo"', '"title": "Better"', "the row Better type-I: title is 'Better', the records "),
@@ -174,9 +174,12 @@ EDITS = (
     (".md", r"\d\.\d\d \+/- ", "9.99 +/- ", "shapes.md: "),
     (".csv", r",\d\d\.\d+", ",99.5", "shapes.csv: "),
     (".tex", r"\d\.\d\d \$", "9.99 $", "shapes.tex: "),
-    (".md", "Evidence: ", "Evidence: 99.2 by an independent laboratory, ", f"shapes.md{OTHER}"),
-    (".csv", ",recomputed", ",retrained", f"shapes.csv{OTHER}"),
-    (".tex", "not the whole dataset", "the whole dataset", "shapes.tex says other settings than the records: "),
+    (".md", "Evidence: ", "Evidence: 99.2 by an independent laboratory, ", "shapes.md: "),
+    (".md", r"$", "\n<!-- 99.2 -->\n", "shapes.md: "),
+    (".md", r"$", "\n| Other table | 99.2 |\n", "shapes.md: "),
+    (".md", "Evidence: ", "Evidence by an independent laboratory: ", f"shapes.md{WORDS}"),
+    (".csv", ",recomputed", ",retrained", f"shapes.csv{WORDS}"),
+    (".tex", "not the whole dataset", "the whole dataset", f"shapes.tex{WORDS}"),
     (".md", ".+", "", "shapes.md is missing"),
     (".csv", ".+", "", ""),
 )
