@@ -177,7 +177,7 @@ EDITS = (
     (".md", "Evidence: ", "Evidence: 99.2 by an independent laboratory, ", "shapes.md: "),
     (".md", r"$", "\n<!-- 99.2 -->\n", "shapes.md: "),
     (".md", r"$", "\n| Other table | 99.2 |\n", "shapes.md: "),
-    (".md", "Evidence: ", "Evidence by an independent laboratory: ", f"shapes.md{WORDS}"),
+    (".md", "half-width", "deviation", f"shapes.md{WORDS}"),
     (".csv", ",recomputed", ",retrained", f"shapes.csv{WORDS}"),
     (".tex", "not the whole dataset", "the whole dataset", f"shapes.tex{WORDS}"),
     (".md", ".+", "", "shapes.md is missing"),

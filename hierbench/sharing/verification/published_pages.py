@@ -9,6 +9,7 @@ from typing import Any
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.settings import OF_RECIPE
 from hierbench.leaderboard.tables.board_table import TYPICAL_WIDTHS
 from hierbench.runs.findings import ConsistencyCheck
 from hierbench.sharing.publication_folder import PAGES, SUFFIXES
@@ -16,7 +17,9 @@ from hierbench.sharing.table_page import table_page
 from hierbench.utils.files import read_text
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-NEAR = 30  # characters around a number that differs
+CONTEXT = 30  # characters around a number that differs
+# What a page says of the place where it was written: elsewhere more may have been found, or another recipe is known.
+OF_PLACE = re.compile(rf"Evidence: \d+ runs? [a-z ]+(?:[;,] \d+ [a-z ]+)*\.|; {OF_RECIPE}[^;.]*")
 CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 
 
@@ -34,7 +37,7 @@ def compare_pages(path: Path, board: Board, finding: ConsistencyCheck) -> None:
             continue
         if TYPICAL_WIDTHS not in made:  # no predictions are here, from which the line follows
             text = re.sub(rf"^.*{TYPICAL_WIDTHS}.*$", "", text, flags=re.MULTILINE)
-        difference = first_other_number(text, made)
+        difference = first_other_number(OF_PLACE.sub("", text), OF_PLACE.sub("", made))
         if not difference:
             finding.note(f"{page.name} has the numbers that the records give; its words were not checked")
         elif board.records.notes:  # of requests that are ignored, which have the budgets
@@ -54,7 +57,7 @@ def first_other_number(text: str, made: str) -> str:
 
 
 def _around(text: str, place: int) -> str:
-    return " ".join(text[max(0, place - NEAR) : place + NEAR].split())
+    return " ".join(text[max(0, place - CONTEXT) : place + CONTEXT].split())
 
 
 def _read_text(page: Path) -> str:
