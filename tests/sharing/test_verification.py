@@ -83,8 +83,8 @@ def test_honest_runs_are_recomputed_and_honest_records_claimed(cli, runs, publis
         assert not any(row.reasons or row.notes for row in report.rows)
         (table,) = report.tables
         # Of one whose predictions are not here, its table and pages say more than follows from what is.
-        less = ["it says more of ", "shapes.md is not ", "shapes.tex is not "] if verdict == "claimed" else []
-        assert not table.reasons and [re.match(".*? (more of|is not) ", note)[0] for note in table.notes] == less
+        less = ["it says more of ", "shapes.md has the ", "shapes.tex has the "] if verdict == "claimed" else []
+        assert not table.reasons and [re.match(".*? (more of|has the) ", note)[0] for note in table.notes] == less
         assert len(report.tables) == 1 and len(report.rows) == 3
         command = ("verify", ".", "--data-dir", tampered.data_dir)
         done = cli(tampered.path, *command).ok()
