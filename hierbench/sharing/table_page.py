@@ -12,6 +12,10 @@ from hierbench.runs.requests import command_words
 from hierbench.sharing.publication_folder import ANSWER_PICTURES
 from hierbench.utils.text import markdown_escaped, one_line
 
+CLAIMED_NODES = (
+    "*Claimed*: the nodes of all rules but the best class. They follow from the scores of all classes, which are not "
+    "published; the numbers were computed again from the nodes."
+)
 LINKED_FILES = {  # files of a publication that its page leads to
     "tradeoff.svg": "accuracy against severity",
     "severity.svg": "severity with intervals",
@@ -59,6 +63,7 @@ def answers_page(answers: BoardAnswers, folder: Path) -> str:
         f"    hierbench answers --dataset {one_line(name)}",
         *pictures,
         *answers.notes,
+        CLAIMED_NODES,
         *(f"## {table.title.partition(', ')[2].capitalize()}\n\n{render(table, 'markdown')}" for table in tables),
     ]
     return "\n\n".join(parts)

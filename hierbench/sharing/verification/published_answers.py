@@ -30,6 +30,8 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_text
 from hierbench.utils.text import one_line
 
+NODES_CLAIMED = "the nodes of all rules but the best class are claimed: they follow from scores that are not here"
+BEST_CLASS = "argmax_leaf"  # the rule that follows from the ranked classes alone
 NEAR = 0.001  # share of nodes that may differ from those of all scores: thresholds that another processor just misses
 
 
@@ -76,6 +78,8 @@ def check_answers(records: Records, data_dir: Path, table: Path | None, dataset:
             problem = str(error)
         if problem:
             finding.reject(f"run {run.id[:12]} ({run.label}): {problem}")
+    if not finding.rejected and not all(run.has_predictions for run in runs):
+        finding.note(NODES_CLAIMED)
     if table is not None and has_table and not finding.rejected:
         try:
             board = Board.of(dataset, records)
@@ -108,7 +112,7 @@ def _problem(run: Record, tree: Hierarchy | None) -> str:
     for label, nodes in answers.nodes.items():
         if nodes.shape != (num + len(answers.above),) or nodes.max(initial=0) >= num_inner + tree.num_classes:
             return f"the answers of {label} are no nodes of its test images"
-    leaves = answers.nodes.get("argmax_leaf")
+    leaves = answers.nodes.get(BEST_CLASS)
     if leaves is not None and not np.array_equal(leaves[:num], predicted):
         return "the answers of argmax_leaf are not the best classes of its predictions"
     return _recompute(run, answers, tree) if run.has_predictions else ""
