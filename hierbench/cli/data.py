@@ -113,6 +113,13 @@ def new(
     backbone: Annotated[str, "Trained from random weights; or timm:NAME, torchvision:NAME, frozen."] = "wrn10-1-s4",
     resize: Annotated[Literal["stretch", "center-crop"], "How images become squares."] = "stretch",
     skip_broken: Annotated[bool, "Go on without images that cannot be read."] = False,
+    group: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="A manifest's column, or folder: images of one specimen or site stay on one side of a split.",
+        ),
+    ] = "",
 ) -> None:
     """Read the images or features and the tree of a dataset of yours, and write its file, ready to run."""
     from hierbench.config.sections import Model
@@ -139,7 +146,7 @@ def new(
     size = input_size(model) if is_library else (side, side)
     file = output or Path(f"{name}.toml")
     request = TemplateRequest(
-        name, images, tree, file, backbone, resize, size, options=options, skip_broken=skip_broken
+        name, images, tree, file, backbone, resize, size, options=options, skip_broken=skip_broken, group=group
     )
     try:
         with plain_trees(tree), Meter(f"reading {name}", 1.0) as meter:

@@ -68,6 +68,7 @@ class SourceSection(Closed):
     separator: str = ""
     order: Literal["tree", "alphabetical"] | None = None  # of the classes that numbers of features without names mean
     splits: Splits = Splits.model_validate("column")  # of images
+    group: str = ""  # a column of a manifest, or "folder": images of one group are on one side of every split
     resize: Literal["stretch", "center-crop"] = "stretch"
     exif_orientation: bool = True  # photographs are turned upright as their camera recorded
     skip_broken: bool = False  # images that cannot be read are left out, counted and recorded
@@ -76,7 +77,7 @@ class SourceSection(Closed):
     def _fits(self) -> Self:
         if bool(self.images) == bool(self.features):
             raise ValueError("give images or features" + ", not both" * bool(self.images))
-        odd = self.model_fields_set & {"splits", "resize", "exif_orientation", "skip_broken"}
+        odd = self.model_fields_set & {"splits", "group", "resize", "exif_orientation", "skip_broken"}
         if self.features and odd:
             raise ValueError(f"{sorted(odd)[0]} is for images; features come in train, val and test")
         if self.images and self.order:

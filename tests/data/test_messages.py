@@ -9,7 +9,7 @@ from PIL import Image
 
 from hierbench.config.recipe import load_protocols, load_recipe
 from hierbench.data.prepare import prepare
-from hierbench.data.user.listing import divide
+from hierbench.data.user.division import divide
 from hierbench.data.user.photographs import Photograph
 from hierbench.data.user.user_dataset import read_users_tree
 from tests.support import miniatures

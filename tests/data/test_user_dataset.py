@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hierbench.config.recipe import load_protocols, load_recipe, recipe_names
 from hierbench.config.recipe_source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
-from hierbench.data.user.listing import divide, sizes
+from hierbench.data.user.division import divide, sizes
 from hierbench.data.user.photographs import Photograph
 from hierbench.data.user.user_dataset import open_source, read_users_tree
 from hierbench.leaderboard.protocol import read_protocol
@@ -103,6 +104,52 @@ def test_small_classes_are_named_and_adding_a_class_leaves_the_others(birds):
     assert remarks == ["2 classes have too few images for val: b, c", "1 class has too few images for test: c"]
     more, _ = divide(photographs(a=30, b=2, c=1, d=9), ["d", "a", "b", "c"], splits)
     assert [image for image in more["test"] if image.label != "d"] == divided["test"]
+
+
+def test_images_of_one_group_are_on_one_side_of_every_split():
+    """Also of a group with several classes; groups that given splits tear are counted."""
+    classes = ["a", "b", "c"]
+    images = [replace(image, group=f"site {i % 7}") for i, image in enumerate(photographs(a=30, b=30, c=9))]
+    divided, remarks = divide(images, classes, Splits(val=0.2, test=0.3))
+    splits_of = {}
+    for split, part in divided.items():
+        for image in part:
+            splits_of.setdefault(image.group, set()).add(split)
+    assert len(splits_of) == 7 and all(len(splits) == 1 for splits in splits_of.values())
+    assert sum(map(len, divided.values())) == 69 and all(divided.values())
+    assert "7 groups of images, each on one side" in remarks[0]
+    torn = [replace(image, split=("train", "val", "test")[i % 3]) for i, image in enumerate(images)]
+    _, remarks = divide(torn, classes, Splits.model_validate("column"))
+    assert remarks[0].startswith("7 of 7 groups are in several splits: site 0, ")
+
+
+@pytest.mark.parametrize("kind", ["column", "folder"])
+def test_groups_are_read_and_written(cli, birds, kind):
+    group_of = {}
+    for number, path in enumerate(sorted((birds / "images").glob("*/*.jpg"))):
+        group_of[path] = f"night{number % 4}"
+    if kind == "column":
+        lines = [
+            f"images/{path.parent.name}/{path.name},{path.parent.name},{group}" for path, group in group_of.items()
+        ]
+        (birds / "list.csv").write_text("image,label,night\n" + "\n".join(lines))
+        words = ("--images", "list.csv", "--group", "night")
+    else:
+        for path, group in group_of.items():
+            (path.parent / group).mkdir(exist_ok=True)
+            path.rename(path.parent / group / path.name)
+        words = ("--images", "images", "--group", "folder")
+    done = cli(birds, "data", "new", "mine", "--tree", "taxonomy.csv", *words).ok()
+    assert "4 groups of images, each on one side of every split" in done.err
+    ids = open_source(load_recipe(str(birds / "mine.toml"))).ids
+    group_by_name = {path.name + path.parent.name: group for path, group in group_of.items()}
+    sides = {}
+    for split, names in ids.items():
+        for name in names:
+            path = Path(name)
+            label = path.parent.parent.name if kind == "folder" else path.parent.name
+            sides.setdefault(group_by_name[path.name + label], set()).add(split)
+    assert len(sides) == 4 and all(len(splits) == 1 for splits in sides.values())
 
 
 def test_folders_of_splits(original, miniatures, tmp_path):

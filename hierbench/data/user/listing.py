@@ -4,11 +4,11 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hierbench.config.recipe_source import SourceSection, Splits
+from hierbench.config.recipe_source import SourceSection
 from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph, find_split, with_validation
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError, nearest, unknown_name
@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 SAVED = ("dataset_dict.json", "state.json")  # of a folder that `save_to_disk` of its `datasets` wrote
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 MAX_NAMED_FILES = 100  # missing files that an error names
-REMARKED = 5  # classes in a remark
 MAX_MANIFEST_BYTES = 1 << 30  # bytes of a manifest
 OTHER_SEPARATORS = {  # that other tables use, and the question of the error for each
     sep: f"is the separator {name}? then save it as .csv with commas"
     for sep, name in ((";", ";"), ("\t", "a tab"), ("|", "|"))
 }
-IMBALANCED = 3.0  # largest to smallest class; above it, balanced sampling is worth a try
-Divided = dict[str, list[Photograph]]  # per split
 
 
 @contextmanager
@@ -62,7 +59,7 @@ def list_images(section: SourceSection) -> Listing:
 
         return list_rows(section.images, with_split=with_split)
     if section.is_manifest:
-        return _read_manifest(place, with_split=with_split)
+        return _read_manifest(place, section.group, with_split=with_split)
     if not place.is_dir():
         raise GoneError(f"no folder of images {place}")
     if with_split:
@@ -79,7 +76,18 @@ def list_images(section: SourceSection) -> Listing:
         if alike:
             listing.notes.append(f"class folders with names of splits: {', '.join(alike)}; all folders are classes")
     listing.photographs.sort(key=lambda photograph: photograph.name)
+    if section.group:
+        listing.photographs[:] = _grouped_by_folder(listing.photographs, section)
     return listing
+
+
+def _grouped_by_folder(photographs: Sequence[Photograph], section: SourceSection) -> list[Photograph]:
+    """Return images with the folder between class and image as their group, as in CLASS/SPECIMEN/1.jpg."""
+    if section.group != "folder":
+        raise UserError(f'group = "{section.group}" names a column of a manifest; of folders it is "folder"')
+    depth = 2 if section.splits.kind == "folders" else 1
+    groups = [Path(image.name).parts[depth:-1] for image in photographs]
+    return [replace(image, group="/".join(group)) for image, group in zip(photographs, groups, strict=True)]
 
 
 @_name_unreadable()
@@ -197,16 +205,16 @@ def _files_below(folder: str, listing: Listing) -> Iterator[str]:
                 listing.ignored[_kind(entry.name)] += 1
 
 
-def _read_photograph(name: str, path: str, label: str, split: str) -> Photograph:
+def _read_photograph(name: str, path: str, label: str, split: str, group: str = "") -> Photograph:
     status = os.stat(path)
-    return Photograph(name, label, split, status.st_size, status.st_mtime_ns)
+    return Photograph(name, label, split, status.st_size, status.st_mtime_ns, group)
 
 
-def _read_manifest(manifest: Path, *, with_split: bool) -> Listing:
+def _read_manifest(manifest: Path, group: str, *, with_split: bool) -> Listing:
     """Read a manifest; its images are relative to its folder."""
     if not manifest.is_file():
         raise GoneError(f"no manifest {manifest}")
-    columns = ["image", "label", "split"][: 2 + with_split]
+    columns = ["image", "label", *(["split"] if with_split else []), *([group] if group else [])]
     table = _table(manifest)
     header = list(table.columns)
     for column in columns:
@@ -221,7 +229,8 @@ def _read_manifest(manifest: Path, *, with_split: bool) -> Listing:
     row_of = dict[str, int]()
     photographs = list[Photograph]()
     missing = list[str]()
-    for row, (image, label, *split) in enumerate(table[columns].itertuples(index=False), 1):
+    for row, (image, label, *others) in enumerate(table[columns].itertuples(index=False), 1):
+        split = others[:with_split]
         place = f"{manifest}, row {row}"
         if not image or not label:
             raise UserError(f"{place}: the {'label' if image else 'image'} is empty")
@@ -235,7 +244,7 @@ def _read_manifest(manifest: Path, *, with_split: bool) -> Listing:
         if os.path.isdir(path):
             raise UserError(f"{place}: {image} is a folder, not an image")
         if os.path.exists(path):
-            photographs.append(_read_photograph(name, path, label, "".join(split)))
+            photographs.append(_read_photograph(name, path, label, "".join(split), others[-1] if group else ""))
         else:
             missing.append(image)
     if not row_of:
@@ -270,75 +279,3 @@ def _table(manifest: Path) -> "pd.DataFrame":
             raise UserError(f"{manifest} has no column 'image'; {OTHER_SEPARATORS[separator]}") from None
         kind = "CSV file in UTF-8" if is_csv else "Parquet file"
         raise UserError(f"{manifest} is not a {kind} ({' '.join(str(error).split())[:200]})") from None
-
-
-def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Splits) -> tuple[Divided, list[str]]:
-    """Return the images of train, val and test, by class and then by name, and remarks on classes that a split lacks.
-
-    Args:
-        photographs: all images.
-        classes: in target order; every image's label is one of them.
-        splits: shares, or that the images know their split.
-
-    Raises:
-        UserError: a class without a training image, or a split without images.
-    """
-    images_by_class: dict[str, list[Photograph]] = {label: [] for label in classes}
-    for photograph in sorted(photographs, key=lambda row: row.name):
-        images_by_class[photograph.label].append(photograph)
-    divided: Divided = {split: [] for split in SPLITS}
-    lacking: dict[str, list[str]] = {split: [] for split in SPLITS}
-    for label, images in images_by_class.items():
-        if splits.kind == "shares":
-            parts = _divide_class(images, splits)
-        else:
-            parts = {split: [image for image in images if image.split == split] for split in SPLITS}
-        for split, part in parts.items():
-            divided[split] += part
-            if not part:
-                lacking[split].append(label)
-    if lacking["train"]:
-        raise UserError(f"classes without a training image: {', '.join(lacking['train'])}")
-    for split in SPLITS:
-        if not divided[split]:
-            raise UserError(f"there are no {split} images; a class needs three images to be in all splits")
-    return divided, [_remark(split, lacking[split]) for split in ("val", "test") if lacking[split]]
-
-
-def _divide_class(images: Sequence[Photograph], splits: Splits) -> Divided:
-    """Divide one class: its images in the order of the SHA-256 of seed and name, test first, then val."""
-    drawn = sorted(images, key=lambda image: sha256(repr((splits.seed, image.name)).encode(errors="replace")).digest())
-    val, test = sizes(len(images), splits.val or 0.0, splits.test or 0.0)
-    chosen = {"test": drawn[:test], "val": drawn[test : test + val], "train": drawn[test + val :]}
-    return {split: sorted(chosen[split], key=lambda image: image.name) for split in SPLITS}
-
-
-def sizes(num: int, val: float, test: float) -> tuple[int, int]:
-    """Return how many of a class's images are for validation and test: rounded shares, but one where there are three.
-
-    Training keeps at least one: a class of one image is not evaluated, one of two is not in validation.
-    """
-    if num < 3:
-        return 0, num - 1
-    num_val, num_test = (max(1, int(share * num + 0.5)) for share in (val, test))
-    while num_val + num_test > num - 1:
-        num_val, num_test = (num_val - 1, num_test) if num_val > num_test else (num_val, num_test - 1)
-    return num_val, num_test
-
-
-def _remark(split: str, labels: list[str]) -> str:
-    shown = ", ".join(labels[:REMARKED]) + (", ..." if len(labels) > REMARKED else "")
-    kind = "class has" if len(labels) == 1 else "classes have"
-    return f"{len(labels):,} {kind} too few images for {split}: {shown}"
-
-
-def imbalance(counts: dict[str, int], unit: str = "images") -> str:
-    """Return the largest and the smallest class of {class: images}, or rows, and their ratio, in one line."""
-    if len(set(counts.values())) == 1:
-        return f"{next(iter(counts.values())):,} {unit} in each class"
-    largest = max(counts, key=lambda label: counts[label])
-    smallest = min(counts, key=lambda label: counts[label])
-    ratio = counts[largest] / counts[smallest]
-    ends = [f"{counts[label]:,} ({label})" for label in (smallest, largest)]
-    line = f"{unit} per class: from {ends[0]} to {ends[1]}, ratio {ratio:.3g}"
-    return line + ('; see train.sampling = "balanced"' if ratio > IMBALANCED else "")

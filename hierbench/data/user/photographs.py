@@ -27,6 +27,7 @@ class Photograph:
     split: str
     size: int  # bytes
     time: int  # of the last change, ns
+    group: str = ""  # of the thing that it shows: a specimen, a site, a night
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ class TemplateRequest:
     options: TreeOptions = DEFAULT_OPTIONS
     order: str = ""
     skip_broken: bool = False
+    group: str = ""
 
     @property
     def frozen(self) -> bool:
@@ -67,7 +68,7 @@ class TemplateRequest:
         """Return the command that writes the same dataset with another name and backbone."""
         parts = ["hierbench", "data", "new", name, "--images", self.images, "--tree", self.tree]
         parts += [part for key, value in self.tree_keys.items() for part in (f"--{key}", str(value)) if part != "True"]
-        parts += ["--skip-broken"] * self.skip_broken
+        parts += ["--skip-broken"] * self.skip_broken + (["--group", self.group] if self.group else [])
         parts += ["--resize", self.resize] * (self.resize != "stretch") + ["--backbone", backbone]
         return one_line(shlex.join(parts))
 
@@ -224,6 +225,8 @@ def _text(
     source |= {key: toml_text(value) for key, value in request.tree_keys.items()}
     if request.order:
         source["order"] = toml_text(request.order)
+    if request.group:
+        source["group"] = f"{toml_text(request.group)}  # on one side of every split"
     if request.skip_broken:
         source["skip_broken"] = "true  # images that cannot be read"
     if "splits" in section:

@@ -27,12 +27,8 @@ from hierbench.data.image import (
 )
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source, shipped_paths
-from hierbench.data.user.listing import (
-    MAX_NAMED_FILES,
-    divide,
-    imbalance,
-    list_images,
-)
+from hierbench.data.user.division import divide, imbalance
+from hierbench.data.user.listing import MAX_NAMED_FILES, list_images
 from hierbench.data.user.photographs import GoneError, Listing, Photograph
 from hierbench.data.user.vectors import class_names, has_class_names, read_vectors, vectors_source
 from hierbench.data.writer import ABOVE, SPLITS
@@ -228,12 +224,14 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
         return state
     asked += [{"exif_orientation": False}] * (not section.exif_orientation)
     asked += [{"skip_broken": True}] * section.skip_broken
+    asked += [{"group": section.group}] if section.group else []
     settings = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
     state = {"asked": json_digest([*settings, recipe.expected.image_size, *asked]), "content": ""}
     try:
         listing = list_images(section) if listing is None else listing
         listed = [
             (photograph.name, photograph.label, photograph.split, photograph.size, photograph.time)
+            + ((photograph.group,) if photograph.group else ())
             for photograph in listing.photographs
         ]
         return state | {"content": json_digest([listed, tree_text(section.tree)])}
