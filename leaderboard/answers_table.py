@@ -11,12 +11,13 @@ from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers
 from hierbench.leaderboard.statistics import Row, summarise
-from hierbench.leaderboard.table import Cell, Interval, Line, Table, Text
+from hierbench.leaderboard.table import Cell, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import explain_arrows, lacking, make_arrows, make_cell, named, seeds
 from hierbench.runs.answer_file import LevelCalibration
 
 Show = Literal["rules", "temperature", "levels", "sets"]
 Lines = Sequence[tuple[Row, str, Sequence[Mapping[str, float]]]]  # a row, the name of a line within it, values per run
+BEST_CLASS = "argmax_leaf"  # the rule that follows from the ranked classes alone
 BASE = "ce"  # the method from which gains count
 SET_NAMES = {"lac": "LAC", "aps": "APS, randomised", "raps": "RAPS, randomised"}
 RULES_NOTE = (
@@ -69,6 +70,42 @@ def rules_table(answers: BoardAnswers) -> Table:
         merged=2,
         records=records,
         content={"dataset": first.dataset, "protocol": first.protocol, "rows": records},
+    )
+
+
+def short_table(answers: BoardAnswers) -> Table:
+    """Return a line per row: how often its best class is right, and for each share of correct answers the best rule."""
+    shares = sorted({choice.accuracy for choice in answers.choices if choice.accuracy is not None})
+    metrics = {
+        choice.label: {row.key: row.metrics for row in answers.boards[choice.label].rows} for choice in answers.choices
+    }
+    lines = []
+    for row in answers.board.rows:
+        cells: list[Cell] = [Text(row.type), Text(row.title, small=lacking(row))]
+        cells.append(Number(metrics[BEST_CLASS][row.key]["correct"].mean, ".1f"))
+        for share in shares:
+            fitted = [choice for choice in answers.choices if choice.accuracy == share]
+            best = max(fitted, key=lambda choice: metrics[choice.label][row.key]["scaled_accuracy"].mean or 0.0)
+            best_metrics = metrics[best.label][row.key]
+            cells += [
+                Text(best.rule.title),
+                *(Number(best_metrics[name].mean, ".1f") for name in ("correct", "coverage")),
+            ]
+        lines.append(Line(cells))
+    headings = [text for share in shares for text in (f"At {100 * share:g} %", "Correct", "Coverage")]
+    about = (
+        "Means over runs, in per cent. Best class: how often it is right, at a coverage of 100. Then for each share of "
+        "correct answers on validation the rule, fitted to it, that gives the most correct information here: "
+        "how often it is right, and the information of its answers relative to a class's. All rules: --full."
+    )
+    first = answers.boards[BEST_CLASS]
+    return Table(
+        title=f"{first.dataset}, answers",
+        columns=["Model", "Method", "Best class", *headings],
+        rows=lines,
+        notes=[f"{first.dataset}, protocol {first.protocol}, distance {first.distance}. {about}"],
+        merged=1,
+        content=rules_table(answers).content,  # of all rules
     )
 
 

@@ -21,6 +21,7 @@ def answers(
     ] = None,
     at: Annotated[str, "Shares of correct answers on validation for rules with a parameter."] = "0.9,0.95",
     show: Annotated[Show, "The rules; the temperature; calibration per level; sets with a guarantee."] = "rules",
+    full: Annotated[bool, "All rules, in place of the best one at each share."] = False,
     tree_test: Annotated[bool, "Test whether mistakes respect the tree, in place of the other tables."] = False,
     trees: Annotated[str | None, "Further trees for --tree-test, files or names, separated by commas."] = None,
 ) -> CommandOutput:
@@ -29,7 +30,7 @@ def answers(
     From the scores of finished runs; nothing is trained. Temperature and parameters are fitted on validation.
     """
     from hierbench.answers.choices import DEFAULT_RULES, parse_choices, split_rules
-    from hierbench.leaderboard.answers_table import answer_table, tree_table
+    from hierbench.leaderboard.answers_table import answer_table, short_table, tree_table
     from hierbench.leaderboard.open_board import open_board
     from hierbench.studies.computed_answers import answer_board, read_trees
 
@@ -45,4 +46,6 @@ def answers(
     if tree_test:
         further = read_trees(trees.split(",") if trees else [], table_answers.hierarchy)
         return CommandOutput(tree_table(table_answers, further), table_answers.notes)
-    return CommandOutput(answer_table(table_answers, show), table_answers.notes)
+    is_short = show == "rules" and rules is None and not full
+    table = short_table(table_answers) if is_short else answer_table(table_answers, show)
+    return CommandOutput(table, table_answers.notes)

@@ -1,5 +1,6 @@
 """Expected and maximum calibration error. Shapes: N examples, K classes."""
 
+import math
 from typing import Literal
 
 import torch
@@ -72,7 +73,7 @@ def kind_of_rows(facts: Tensor) -> ScoreKind:
         )
     if bool((least >= 0).all()):
         low, high = (float(value) for value in sums.aminmax())
-        if len(facts) > 1 and high - low <= SUM * high:
+        if len(facts) > 1 and 0.0 < high < math.inf and high - low <= SUM * high:
             raise ValueError(f"each row of scores sums to {high:g}: say whether they are votes, or logits")
         if bool((largest <= 1.0).all()):
             raise ValueError(

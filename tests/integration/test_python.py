@@ -187,7 +187,7 @@ def test_published_numbers_are_a_board_without_runs():
 
 def test_scores_are_reported_as_the_command_reports_them(cli, tmp_path, cifar100):
     generator = np.random.default_rng(0)
-    scores, targets = generator.random((2, 60, 100)), generator.integers(100, size=60)
+    scores, targets = generator.normal(size=(2, 60, 100)), generator.integers(100, size=60)
     np.savez(tmp_path / "one.npz", scores=scores[0], targets=targets)
     report = hierbench.score(scores[0], targets, cifar100, name="one", metrics="+hf_macro")
     options = ("--tree", "cifar100", "--metrics", "+hf_macro")

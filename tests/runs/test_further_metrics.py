@@ -165,8 +165,8 @@ def test_confidence_is_that_of_the_first_base_unless_the_scores_are_a_distributi
 def test_scores_are_probabilities_or_logits():
     for dtype in (torch.float16, torch.float32, torch.float64):
         assert score_kind(torch.tensor([[0.25, 0.75], [1.0, 0.0], [0.334, 0.663]], dtype=dtype)) == "probabilities"
-        for row in ([0.5, 0.6], [1.5, -0.5], [math.inf, 0.0]):
-            assert score_kind(torch.tensor([row, row], dtype=dtype)) == "logits"
+        for row in ([0.5, 1.6], [1.5, -0.5], [math.inf, 0.0]):
+            assert score_kind(torch.tensor([row, [3.0, 1.0]], dtype=dtype)) == "logits"
             with pytest.raises(
                 ValueError, match="1 of 2 rows look like probabilities and the others do not, first row 1"
             ):

@@ -11,6 +11,7 @@ import hierbench
 from hierbench.answers.choices import DEFAULT_RULES, parse_choices
 from hierbench.runs.answer_file import ANSWERS_FILE, read_answers, write_answers
 from hierbench.runs.record_reader import read_records
+from hierbench.sharing.verification.published_answers import NODES_CLAIMED
 from hierbench.sharing.verification.verification import verify
 from hierbench.utils.errors import UserError
 from tests.support.publications import loose
@@ -74,6 +75,8 @@ def test_kept_answers_are_read_and_others_added(answered, cli):
 @pytest.mark.parametrize(
     ("arguments", "heading", "lines"),
     [
+        ([], "At 95 %", 2),
+        (["--full"], "Area", 47),
         (["--rules", RULES, "--at", "0.8"], "Area", 5),
         (["--show", "temperature"], "At bound", 2),
         (["--show", "levels"], "ECE fitted", 6),
@@ -204,7 +207,7 @@ def test_a_publication_has_answers(published):
 def test_published_answers_are_verified_without_scores(published, tmp_path):
     shutil.copytree(published, tmp_path / "boards")
     (report,) = verify([tmp_path / "boards"], tmp_path / "no-data")
-    assert report.num_rejected == 0 and not any(finding.notes for finding in report.tables)
+    assert report.num_rejected == 0 and [finding.notes for finding in report.tables] == [[], [NODES_CLAIMED]]
     table = tmp_path / "boards/shapes-answers.json"
     content = json.loads(table.read_text())
     content["rows"][3]["coverage"] += 1.0

@@ -11,6 +11,7 @@ import numpy as np
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.image_intervals import with_examples
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_records
@@ -18,6 +19,8 @@ from hierbench.runs.requests import read_requests, record_request
 from hierbench.runs.run_archive import opened
 from hierbench.runs.state import State
 from hierbench.runs.store import Store
+from hierbench.sharing.table_page import table_page
+from hierbench.sharing.verification.published_answers import tree_finder
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "leaderboard/published"
@@ -105,8 +108,9 @@ def write_table(folder, dataset):
 
 def write_board(folder, board):
     """Write the files of a table."""
-    for suffix, form in ((".json", "json"), (".md", "markdown")):
-        (folder / f"{board.dataset}{suffix}").write_text(render(board_table(board), form))
+    (folder / f"{board.dataset}.json").write_text(render(board_table(board), "json"))
+    shown = with_examples(board, tree_finder(board.records, folder / "no-data"))
+    (folder / f"{board.dataset}.md").write_text(table_page(shown, folder))
 
 
 def hostile_folder(folder):

@@ -214,9 +214,10 @@ class TablePage:
             self.writer.write(f"{self.folder}/{name}", render(sheet, kind))
             titles[name] = title
         with zipfile.ZipFile(self.writer.add(f"{self.folder}/{RECORDS_ARCHIVE}"), "w", zipfile.ZIP_DEFLATED) as archive:
-            for kind in ("json", "markdown"):
+            page = table_page(self.table.board, self.table.records)  # without links: no pictures are beside it
+            for kind, text in (("json", render(sheet, "json")), ("markdown", page)):
                 info = zipfile.ZipInfo(f"{self.table.dataset}{SUFFIXES[kind]}", EPOCH)
-                archive.writestr(info, render(sheet, kind), zipfile.ZIP_DEFLATED)
+                archive.writestr(info, text, zipfile.ZIP_DEFLATED)
             for path in records_in(self.table):
                 name = path.relative_to(self.table.folder).as_posix()
                 with suppress(OSError), open_regular(path) as source:

@@ -13,7 +13,7 @@ from hierbench.answers.decision_rule import answer_nodes, known_rules
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.nodes import Nodes
-from hierbench.leaderboard.answers_table import rules_table
+from hierbench.leaderboard.answers_table import BEST_CLASS, rules_table
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers, best_classes, board_answers
 from hierbench.leaderboard.formats import render
@@ -31,7 +31,6 @@ from hierbench.utils.files import parse_json_object, read_text
 from hierbench.utils.text import one_line
 
 NODES_CLAIMED = "the nodes of all rules but the best class are claimed: they follow from scores that are not here"
-BEST_CLASS = "argmax_leaf"  # the rule that follows from the ranked classes alone
 NEAR = 0.001  # share of nodes that may differ from those of all scores: thresholds that another processor just misses
 
 

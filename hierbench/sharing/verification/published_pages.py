@@ -19,7 +19,9 @@ from hierbench.utils.files import read_text
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 CONTEXT = 30  # characters around a number that differs
 # What a page says of the place where it was written: elsewhere more may have been found, or another recipe is known.
-OF_PLACE = re.compile(rf"Evidence: \d+ runs? [a-z ]+(?:[;,] \d+ [a-z ]+)*\.|; (?:{OF_RECIPE}|the recipe plans )[^;.]*")
+OF_PLACE = re.compile(
+    rf"Evidence: \d+ runs? [a-z ]+(?:[;,] \d+ [a-z ]+)*\.|; (?:{OF_RECIPE}|the recipe plans )(?:[^;.\n]|\.(?=\S))*"
+)
 CLOSE = 1e-9  # relative, of means and intervals: another machine may add in another order
 
 
