@@ -37,7 +37,7 @@ from hierbench.sharing.publication_folder import ANSWER_PICTURES, SUFFIXES
 from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import block, clean, short_name
 from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
-from hierbench.sharing.table_page import CLAIMED_NODES, table_page
+from hierbench.sharing.table_page import CLAIMED_NODES, table_commands, table_page
 from hierbench.sharing.verification.published_answers import published_answers
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
