@@ -171,8 +171,12 @@ class VerdictRows:
 
     def verdict_of(self, result: ClaimResult) -> Decision:
         """Return whether a claim holds; open as long as a set, or one of its networks, lacks a row that it needs."""
-        is_complete = all(self._has_networks(part) for part in result.claim.parts)
-        return result.verdict(len(self.protocol.sets)) if is_complete else "open"
+        return result.verdict(len(self.protocol.sets)) if self.is_complete(result) else "open"
+
+    def is_complete(self, result: ClaimResult) -> bool:
+        """Whether all sets have the rows of a claim on every network."""
+        all_values = all(len(part.values) == len(self.protocol.sets) for part in result.parts)
+        return all_values and all(self._has_networks(part) for part in result.claim.parts)
 
     def _has_networks(self, part: Part) -> bool:
         """Whether all sets have the rows of a part on every network of which the protocol has both."""

@@ -41,10 +41,11 @@ def readme_part(evidence: VerdictRows) -> str:
     sets = {data for rows in evidence.rows.values() for data in rows if data in evidence.protocol.decide}
     lines = [f"- {claim_sentence(result, evidence)}" for result in evidence.claims]
     num_sets = len(evidence.protocol.decide)
-    about = f"So far {len(sets)} of {num_sets} sets have their runs, and a claim is open until all have."
-    return "\n".join(
-        [PICTURE.format(folder="docs/pictures"), "", *([about, ""] if len(sets) < num_sets else []), *lines]
+    about = (
+        f"So far {len(sets)} of {num_sets} sets have runs; a claim is open until all have its rows on both networks."
     )
+    is_open = not all(map(evidence.is_complete, evidence.claims))
+    return "\n".join([PICTURE.format(folder="docs/pictures"), "", *([about, ""] if is_open else []), *lines])
 
 
 def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:

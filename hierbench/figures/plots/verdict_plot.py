@@ -44,10 +44,13 @@ def draw(evidence: VerdictRows) -> Figure:
             color=VERDICT_COLOURS[verdict],
             fontsize=style.SMALL_TYPE,
         )
-    num_holding = verdicts.count("yes")
-    figure.suptitle(
-        f"{num_holding} of {len(results)} claims hold on image sets on which none was chosen", x=0.02, ha="left"
-    )
+    title = f"{verdicts.count('yes')} of {len(results)} claims hold on image sets on which none was chosen"
+    if not all(map(evidence.is_complete, results)):
+        num_sets = max(result.n for result in results)
+        title = (
+            f"Claims are open until all sets have their rows: {num_sets} of {len(evidence.protocol.decide)} have some"
+        )
+    figure.suptitle(title, x=0.02, ha="left")
     style.note(severities, "dots: sets that decide (filled) and seen ones; bar: Hodges-Lehmann estimate, 95% interval")
     return figure
 
