@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hierbench
@@ -114,3 +115,21 @@ def test_the_user_says_what_scores_are():
     )
     for kind in ("logits", "probabilities"):
         assert f"Scores are {kind}" in str(hierbench.score(mixed.clip(0.01), TARGETS, TREE, scores_are=kind, **options))
+
+
+@pytest.mark.parametrize("name", ["rank", "distance", "val_loss", "cosine-dist", "energies", "Errors"])
+@pytest.mark.parametrize("kind", ["npz", "csv"])
+def test_values_that_are_better_where_smaller_are_no_scores(tmp_path, name, kind):
+    tree = hierbench.Hierarchy.from_paths({"a": ("x", "a"), "b": ("x", "b"), "c": ("y", "c")})
+    scores = np.random.default_rng(0).normal(size=(6, 3))
+    file = tmp_path / f"mine.{kind}"
+    if kind == "npz":
+        np.savez(file, **{name: scores, "targets": np.arange(6) % 3})
+    else:
+        frame = pd.DataFrame(scores, columns=[f"{name}_{i}" for i in range(3)])
+        frame.assign(target=np.arange(6) % 3).to_csv(file, index=False)
+    if name == "energies":  # an irregular plural is no name that is known
+        assert hierbench.score(file, tree=tree, resamples=0)["top1"] >= 0.0
+        return
+    with pytest.raises(ValueError, match="better where smaller"):
+        hierbench.score(file, tree=tree, resamples=0)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order_of_tree, number_order, target_indices
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.studies.scoring.column_roles import find_role
+from hierbench.studies.scoring.column_roles import find_role, refuse_smaller_better
 from hierbench.utils.arrays import map_array, read_arrays, with_columns
 from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import read_text
@@ -166,6 +166,8 @@ def _read_parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> P
     arrays = read_arrays(path, in_place=True)
     for name in arrays:
         role = "targets" if find_role(name) == "labels" else find_role(name)
+        if role == "scores":
+            refuse_smaller_better(name)
         if role in names:
             raise UserError(f"{path.name} has two arrays of {role}, {names[role]!r} and {name!r}")
         names[role] = name

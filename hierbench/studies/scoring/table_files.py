@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.studies.scoring.column_roles import ROLES, find_role
+from hierbench.studies.scoring.column_roles import ROLES, find_role, refuse_smaller_better
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import open_regular, read_bytes
 
@@ -101,6 +101,8 @@ def _read_numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str
     prefixes: dict[str, str] = {}
     for prefix, members in groups.items():
         role = find_role(prefix)
+        if role == "scores":
+            refuse_smaller_better(prefix)
         if role in parts:
             raise UserError(f"{where}: columns {prefixes[role]!r} and {prefix!r} could both be the {role}")
         numbers = sorted(number for number, _ in members)
