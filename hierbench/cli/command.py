@@ -135,6 +135,13 @@ class Group(TyperGroup):
 
     panels: ClassVar[dict[str, str]] = {}
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command; where there is one alone, the error for another word says it."""
+        if len(self.commands) == 1 and args and args[0] not in self.commands:
+            words = " ".join([ctx.command_path, *self.commands, *args])
+            raise UserError(f"no command {args[0]!r}; did you mean: {words}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands, a section for each panel."""
         every = self.list_commands(ctx)

@@ -104,3 +104,8 @@ def test_commands_with_a_table_take_all_formats(cli, tmp_path):
     assert cli(tmp_path, "data", "list", "--json").ok().out == cli(tmp_path, "data", "list", "--format", "json").out
     cli(tmp_path, "data", "list", "--json", "--format", "csv").one_line("--json does not go with --format csv")
     cli(tmp_path, "run", "--dataset", "shapes", "--output", "a/b").one_line("--output a/b: no such folder")
+
+
+def test_a_group_of_one_command_says_which(cli, tmp_path):
+    done = cli(tmp_path, "site", "boards", "--output", "site")
+    done.one_line("no command 'boards'; did you mean: hierbench site build boards --output site?")
