@@ -15,7 +15,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from hierbench.config.recipe import load_recipe
-from hierbench.data.datasets.copied_images import DRAWN_SHARES, draw_splits, near_equal
+from hierbench.data.datasets.copied_images import near_equal
+from hierbench.data.group_splits import DRAWN_SHARES, draw_splits
 from hierbench.data.prepare import prepare
 from hierbench.data.source import SourceRequest
 from hierbench.hierarchy.label_tree import Hierarchy

@@ -7,7 +7,7 @@ from hashlib import sha256
 import numpy as np
 
 from hierbench.config.recipe_source import Splits
-from hierbench.data.datasets.copied_images import draw_splits
+from hierbench.data.group_splits import draw_splits
 from hierbench.data.user.photographs import Photograph
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError
