@@ -259,6 +259,8 @@ def _proposals(table: TreeTable, excluded: dict[int, str]) -> str:
             orders |= {order.columns: order for order in _nesting_orders(table, columns)}
         if len(orders) >= MAX_PROPOSALS:
             break
+    if any(table.is_unique(i) for i in possible):  # then it names the classes
+        orders = {columns: order for columns, order in orders.items() if table.is_unique(columns[-1])}
     lines = ["its columns do not say which are the levels of the tree; name them, coarsest first, as one of:"]
     for order in list(orders.values())[:MAX_PROPOSALS]:
         sizes = [len({path[: level + 1] for path in order.paths}) for level in range(len(order.columns))]
