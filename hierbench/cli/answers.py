@@ -10,7 +10,7 @@ from hierbench.utils.errors import UserError
 Show = Literal["rules", "temperature", "levels", "sets"]
 
 
-@command("answers --dataset shapes --rules argmax_leaf,majority,climbing", table="markdown", view=True)
+@command("answers --dataset shapes --rules argmax_leaf,majority,climbing", table="markdown")
 def answers(
     dataset: DatasetOption,
     selection: RunSelection,

@@ -9,7 +9,7 @@ from hierbench.cli.command import command
 from hierbench.leaderboard.table import Table
 
 
-@command("overview boards --paper", table="markdown", view=True)
+@command("overview boards --paper", table="markdown")
 def overview(
     folders: Annotated[list[Path] | None, typer.Argument(help="Folder of published tables, or a runs folder.")] = None,
     *,

@@ -13,7 +13,7 @@ from hierbench.utils.text import one_line
 RUN_COLUMNS = "Recipe,Method,Type,Seed,State,Top-1 ↑,Mistake severity ↓,Minutes,Request,Folder".split(",")
 
 
-@command("runs --dataset shapes", table="markdown", view=True, output=None)
+@command("runs --dataset shapes", table="markdown", output=None)
 def runs(
     dataset: Annotated[str | None, dataset_option("Only runs of this recipe.")] = None,
     folder: RunsOption = Path("runs"),

@@ -42,6 +42,11 @@ def score(
     scores: Annotated[
         Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
     ] = None,
+    use: Annotated[
+        Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."
+    ] = None,
+    ignore: Annotated[str, "Columns or arrays of the file to leave out, separated by commas."] = "",
+    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False,
     rules: Annotated[
         str | None, "Decision rules whose answers are scored, NAME[:PARAMETER=VALUE...], separated by commas."
     ] = None,
@@ -56,6 +61,7 @@ def score(
     from hierbench.answers.choices import parse_choices, split_rules
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.scoring.definitions import checked_sources
+    from hierbench.studies.scoring.predictions import ReadingOptions
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
 
@@ -65,7 +71,9 @@ def score(
     choices = parse_choices(split_rules(rules)) if rules else []
     definitions = checked_sources(as_.split(",")) if as_ else []
     request = ScoreRequest(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
-    request = replace(request, options=options, order=order, scores=scores, rules=choices, definitions=definitions)
+    ignored = [name.strip() for name in ignore.split(",") if name.strip()]
+    reading = ReadingOptions(order or "unknown", use, ignored, skip_unlabelled)
+    request = replace(request, options=options, reading=reading, scores=scores, rules=choices, definitions=definitions)
     with plain_trees(tree):
         report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.metrics.calibration import ScoreKind
 from hierbench.python.boards import parse_columns, whole_number
 from hierbench.studies.scoring.definitions import checked_sources
-from hierbench.studies.scoring.predictions import Arrays
+from hierbench.studies.scoring.predictions import Arrays, ReadingOptions
 from hierbench.studies.scoring.score_files import ScoreRequest, score_files
 from hierbench.studies.scoring.score_report import Report
 from hierbench.utils.errors import UserError
@@ -34,6 +34,9 @@ def score(
     data_dir: str | Path = "data",
     order: ClassOrder | None = None,
     scores_are: ScoreKind | None = None,
+    use: Literal["answers", "scores"] | None = None,
+    ignore: Sequence[str] = (),
+    skip_unlabelled: bool = False,
     rules: str | Sequence[str] = (),
     definitions: str | Sequence[str] = (),
 ) -> Report:
@@ -59,7 +62,10 @@ def score(
         data_dir: folder of prepared datasets.
         order: of the classes where nothing names them: "tree", or "alphabetical" as those of ImageFolder and timm; by
             default an error where the two differ.
-        scores_are: "probabilities" or "logits"; by default what they look like.
+        scores_are: "probabilities", "logits" or "votes"; by default what they look like.
+        use: the answers or the scores of a file that has both and in which they disagree.
+        ignore: columns or arrays of a file that are left out.
+        skip_unlabelled: leave out rows without a target.
         rules: decision rules whose answers are scored in place of the metrics, as "majority,climbing:threshold=0.8".
         definitions: sources by whose definitions numbers are printed in place of the metrics, as "hiclass,mbm", or all.
 
@@ -102,7 +108,7 @@ def score(
         Path(data_dir),
         parse_columns(metrics),
         dashes="",
-        order=order,
+        reading=ReadingOptions(order or "unknown", use, ignore, skip_unlabelled),
         scores=scores_are,
         rules=parse_choices(split_rules(rules) if isinstance(rules, str) else rules),
         definitions=checked_sources(definitions.split(",") if isinstance(definitions, str) else definitions),

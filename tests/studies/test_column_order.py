@@ -90,7 +90,7 @@ def test_submissions_and_pipelines_are_read(tmp_path, name, write):
     (tmp_path / "t.txt").write_text("\n".join(np.array(TREE.classes)[TARGETS]))
     report = hierbench.score(tmp_path / name, tmp_path / "t.txt", TREE, **OPTIONS)
     assert report["mistake_severity"] == EXPECTED
-    assert "Left out, for fewer classes than they rank: HierDist@5" in str(report)
+    assert "Left out, as they need the scores of all classes, or more ranked ones: HierDist@5" in str(report)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +117,9 @@ def test_the_user_says_what_scores_are():
         assert f"Scores are {kind}" in str(hierbench.score(mixed.clip(0.01), TARGETS, TREE, scores_are=kind, **options))
 
 
-@pytest.mark.parametrize("name", ["rank", "distance", "val_loss", "cosine-dist", "energies", "Errors"])
+@pytest.mark.parametrize("name", ["rank", "distance", "val_loss", "cosine-dist", "energies", "Errors", "mystery"])
 @pytest.mark.parametrize("kind", ["npz", "csv"])
-def test_values_that_are_better_where_smaller_are_no_scores(tmp_path, name, kind):
-    tree = hierbench.Hierarchy.from_paths({"a": ("x", "a"), "b": ("x", "b"), "c": ("y", "c")})
+def test_values_by_other_names_are_no_scores(tmp_path, name, kind):
     scores = np.random.default_rng(0).normal(size=(6, 3))
     file = tmp_path / f"mine.{kind}"
     if kind == "npz":
@@ -128,8 +127,85 @@ def test_values_that_are_better_where_smaller_are_no_scores(tmp_path, name, kind
     else:
         frame = pd.DataFrame(scores, columns=[f"{name}_{i}" for i in range(3)])
         frame.assign(target=np.arange(6) % 3).to_csv(file, index=False)
-    if name == "energies":  # an irregular plural is no name that is known
-        assert hierbench.score(file, tree=tree, resamples=0)["top1"] >= 0.0
-        return
-    with pytest.raises(ValueError, match="better where smaller"):
-        hierbench.score(file, tree=tree, resamples=0)
+    message = "is not understood; to leave it out, --ignore" if name in ("energies", "mystery") else "where smaller"
+    with pytest.raises(ValueError, match=message):
+        hierbench.score(file, tree=TREE, resamples=0)
+
+
+# Rows of a table with the classes barn, snowy (owls) and bean (a goose), options, and top-1 or a part of the error.
+HALF = "a,0.6,0.3,0.1,barn\nb,0.5,0.4,0.1,bean\n"
+READ = {
+    "prob_ant": ("id,prob_barn,prob_snowy,prob_bean,target\n" + HALF, {}, 50.0),
+    "P(ant)": ("id,P(barn),P(snowy),P(bean),target\n" + HALF, {}, 50.0),
+    "ant_prob": ("id,barn_prob,snowy_prob,bean_prob,target\n" + HALF, {}, 50.0),
+    "in another order": ("id,prob_snowy,prob_barn,prob_bean,target\n" + HALF, {}, 0.0),
+    "decimal commas": ("id;barn;snowy;bean;target\n" + HALF.replace(",", ";").replace(".", ","), {}, 50.0),
+    "tabs": (("id,barn,snowy,bean,target\n" + HALF).replace(",", "\t"), {}, 50.0),
+    "image,label,prediction": ("image,label,prediction\na,barn,barn\nb,bean,snowy\n", {}, 50.0),
+    "top1..": ("image,target,top1,top2\na,barn,barn,bean\nb,bean,snowy,bean\n", {}, 50.0),
+    "an extra column": ("id,barn,snowy,bean,target,site\n" + HALF.replace("\n", ",3\n"), {}, "--ignore site"),
+    "which is ignored": ("id,barn,snowy,bean,target,site\n" + HALF.replace("\n", ",3\n"), {"ignore": ["site"]}, 50.0),
+    "no such column": ("id,barn,snowy,bean,target\n" + HALF, {"ignore": ["sight"]}, "unknown column"),
+    "no target": ("id,barn,snowy,bean,target\n" + HALF + "c,0.2,0.2,0.6,\n", {}, "1 rows have no target"),
+    "which is left out": (
+        "id,barn,snowy,bean,target\n" + HALF + "c,0.2,0.2,0.6,\n",
+        {"skip_unlabelled": True},
+        50.0,
+    ),
+    "answers and scores": (
+        "id,barn,snowy,bean,target,pred\na,0.6,0.3,0.1,barn,barn\nb,0.5,0.4,0.1,bean,barn\n",
+        {},
+        50.0,
+    ),
+    "which disagree": (
+        "id,barn,snowy,bean,target,pred\na,0.6,0.3,0.1,barn,barn\nb,0.5,0.4,0.1,bean,bean\n",
+        {},
+        "1 of 2",
+    ),
+    "by answers": (
+        "id,barn,snowy,bean,target,pred\na,0.6,0.3,0.1,barn,barn\nb,0.5,0.4,0.1,bean,bean\n",
+        {"use": "answers"},
+        100.0,
+    ),
+    "by scores": (
+        "id,barn,snowy,bean,target,pred\na,0.6,0.3,0.1,barn,barn\nb,0.5,0.4,0.1,bean,bean\n",
+        {"use": "scores"},
+        50.0,
+    ),
+    "rising scores": (
+        "target,top1,top2,prob1,prob2\nbarn,barn,bean,0.3,0.6\nbean,snowy,bean,0.6,0.3\n",
+        {},
+        "rise with the rank in 1 of 2 rows, first in row 0",
+    ),
+    "JSON of arrays": ('{"targets": ["barn", "bean"], "scores": [[0.6, 0.3, 0.1], [0.5, 0.4, 0.1]]}', {}, 50.0),
+    "JSON of other lengths": (
+        '{"targets": ["barn"], "scores": [[0.6, 0.3, 0.1], [0.5, 0.4, 0.1]]}',
+        {},
+        "1 to 2 entries",
+    ),
+    "too many columns": (",".join(map(str, range(3000))) + "\n", {}, "3,000 columns, too many for 3 classes"),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_a_form_is_read_or_refused(tmp_path, case):
+    text, options, expected = READ[case]
+    file = tmp_path / f"a.{'json' if text.startswith('{') else 'csv'}"
+    file.write_text(text)
+    options = {"order": "tree", "resamples": 0, **options}
+    if isinstance(expected, str):
+        with pytest.raises(UserError, match=expected):
+            hierbench.score(file, tree=TREE, **options)
+    else:
+        assert hierbench.score(file, tree=TREE, **options)["top1"] == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["target,prediction\nbarn,owl\nbean,snowy\n", "target,group,species\nbarn,owl,\nbean,owl,snowy\n"],
+)
+def test_answers_above_the_classes_have_the_metrics_of_nodes(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text)
+    report = hierbench.score(tmp_path / "a.csv", tree=TREE)
+    nodes = report.results[0].nodes["answers"]
+    assert nodes["correct"] == 0.5 and "Some answers are nodes above the classes" in str(report)

@@ -85,8 +85,8 @@ def with_targets(predictions: Predictions, extra: tuple[IntArray, list[str] | No
     return replace(predictions, targets=targets)
 
 
-def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tuple[Predictions, str]:
-    """Return predictions in the order of a prepared split, with its targets, and a note on missing ids or targets.
+def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> Predictions:
+    """Return predictions in the order of a prepared split, with its targets, noting missing ids or targets.
 
     Raises:
         UserError: they are of other examples, or their targets are not those of the dataset.
@@ -112,11 +112,7 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
         if expected_ids is not None:
             order = match_rows(predictions.ids, expected_ids, predictions.where, f"{name}'s {split} images")
             if not np.array_equal(order, np.arange(len(order))):  # mapped arrays in order are not copied
-                parts = (predictions.scores, predictions.classes, predictions.targets)
-                scores, classes, targets = (None if part is None else part[order] for part in parts)
-                predictions = Predictions(
-                    predictions.where, scores, classes, targets, [predictions.ids[row] for row in order]
-                )
+                predictions = predictions.take(order)
         elif predictions.targets is None:
             raise UserError(
                 f"{predictions.where} has ids, and {name} in {prepared.folder.parent} has no file names to compare "
@@ -124,9 +120,9 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
                 "names"
             )
         else:
-            note = f"{name} has no file names, so the rows of {where} are taken in their order; its targets fit"
+            note = f"{name} has no file names, so the rows of {where} are taken in their order; its targets fit."
     elif predictions.targets is None:
-        note = f"{where} has neither ids nor targets: its rows are taken in the order of {name}'s {split} images"
+        note = f"{where} has neither ids nor targets: its rows are taken in the order of {name}'s {split} images."
     if predictions.targets is not None:
         _compare(
             predictions.targets,
@@ -135,7 +131,7 @@ def of_dataset(predictions: Predictions, prepared: Prepared, split: str) -> tupl
             f"{name}'s {split} images",
             ordered=predictions.ids is not None,
         )
-    return replace(predictions, targets=truth), note
+    return replace(predictions, targets=truth, notes=(*predictions.notes, *([note] if note else [])))
 
 
 def _compare(targets: IntArray, truth: IntArray, where: str, whose: str, *, ordered: bool = True) -> None:

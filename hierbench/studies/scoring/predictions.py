@@ -7,22 +7,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order_of_tree, number_order, target_indices
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.studies.scoring.column_roles import find_role, refuse_smaller_better
+from hierbench.studies.scoring.column_roles import find_role
 from hierbench.utils.arrays import map_array, read_arrays, with_columns
-from hierbench.utils.errors import UserError, error_line
+from hierbench.utils.errors import UserError, error_line, unknown_name
 from hierbench.utils.files import read_text
 
 TABLE_SUFFIXES = (".csv", ".parquet", ".json")
 PREDICTION_SUFFIXES = (".npz", ".npy", *TABLE_SUFFIXES)
 Parts = Mapping[str, NDArray[Any]]  # "scores", "classes", "targets" and "ids" as a file has them: classes may be names
+BLANK = ("", "nan", "None", "NaN", "<NA>")  # of a target that is not there
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How to read predictions, where their form leaves a choice.
+
+    Attributes:
+        order: of the classes where nothing names them.
+        use: the answers or the scores of a file that has both and in which they disagree.
+        ignore: columns or arrays that are left out.
+        skip_unlabelled: whether rows without a target are left out.
+    """
+
+    order: NumberOrder = "tree"
+    use: Literal["answers", "scores"] | None = None
+    ignore: Sequence[str] = ()
+    skip_unlabelled: bool = False
+
+
+ASK_FOR_ORDER = ReadingOptions("unknown")
 
 
 @dataclass(frozen=True)
@@ -32,10 +53,12 @@ class Predictions:
     Attributes:
         where: the file's name, which begins errors.
         scores: [N, K], larger = ranked earlier; or [N, k] of the ranked classes; None without scores.
-        classes: [N, k] ranked class indices, best first; None where every class has a score.
+        classes: [N, k] ranked class indices, best first; None where every class has a score. Of answers, [N, 1], -1 - n
+            stands for an inner node n.
         targets: [N] class indices, -1 - n for an inner node n, or None.
         ids: names of the N examples, or None.
         columns: in which order the columns of scores were, "" without scores of all classes.
+        notes: what else was understood, in sentences.
     """
 
     where: str
@@ -44,6 +67,12 @@ class Predictions:
     targets: IntArray | None
     ids: list[str] | None
     columns: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def has_inner_answers(self) -> bool:
+        """Whether an answer is a node above the classes."""
+        return self.classes is not None and bool((self.classes < 0).any())
 
     @property
     def num_examples(self) -> int:
@@ -64,12 +93,14 @@ class Predictions:
 
     def labelled_with_classes(self) -> "Predictions":
         """Return the predictions of the examples whose target is a class."""
-        rows = self.true_classes >= 0
-        if rows.all():
-            return self
+        is_class = self.true_classes >= 0
+        return self if is_class.all() else self.take(np.flatnonzero(is_class))
+
+    def take(self, rows: IntArray) -> "Predictions":
+        """Return the predictions of some examples, in this order."""
         parts = (self.scores, self.classes, self.targets)
         scores, classes, targets = (None if part is None else part[rows] for part in parts)
-        ids = None if self.ids is None else [name for name, kept in zip(self.ids, rows, strict=True) if kept]
+        ids = None if self.ids is None else [self.ids[row] for row in rows.tolist()]
         return replace(self, scores=scores, classes=classes, targets=targets, ids=ids)
 
 
@@ -86,7 +117,7 @@ class Arrays:
     columns: Sequence[Any] | None = None
     ids: Sequence[str] | None = None
 
-    def predictions(self, tree: Hierarchy, order: NumberOrder = "tree") -> Predictions:
+    def predictions(self, tree: Hierarchy, options: ReadingOptions) -> Predictions:
         """Return them as a file's; a UserError if they do not fit each other or the tree."""
         if self.scores.ndim != 2 or not len(self.scores):
             shape = " x ".join(map(str, self.scores.shape))
@@ -95,11 +126,11 @@ class Arrays:
             )
         parts = {"scores": self.scores, "targets": self.targets, "names": self.columns, "ids": self.ids}
         given = {role: np.asarray(values) for role, values in parts.items() if values is not None}
-        return _check_parts(given, tree, self.where, order)
+        return _check_parts(given, tree, self.where, options)
 
 
-def read_predictions(path: Path, tree: Hierarchy, order: NumberOrder = "tree") -> Predictions:
-    """Read a file of predictions over the classes of a tree, which are in this order where they have no names.
+def read_predictions(path: Path, tree: Hierarchy, options: ReadingOptions = ReadingOptions()) -> Predictions:
+    """Read a file of predictions over the classes of a tree.
 
     Raises:
         UserError: it cannot be read, is damaged, or does not fit the tree.
@@ -112,7 +143,7 @@ def read_predictions(path: Path, tree: Hierarchy, order: NumberOrder = "tree") -
             f"{path.name}: predictions are {', '.join(PREDICTION_SUFFIXES)} files, not {kind or 'without an ending'!r}"
         )
     with _one_line(path, path.name):
-        predictions = _check_parts(_read_parts(path, tree), tree, path.name, order)
+        predictions = _check_parts(_read_parts(path, tree, options.ignore), tree, path.name, options)
     if not predictions.num_examples:
         raise UserError(f"{path.name} has no predictions")
     return predictions
@@ -153,27 +184,36 @@ def _one_line(path: Path, name: str) -> Iterator[None]:
         raise UserError(f"{name}: its content has no form that is read ({error_line(error)})") from None
 
 
-def _read_parts(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> Parts:
+def _read_parts(path: Path, tree: Hierarchy, ignored: Sequence[str] = (), *, only_targets: bool = False) -> Parts:
     """Return the content of a file; arrays have our names or those of Hugging Face's `predict`."""
     kind = path.suffix.lower()
     if kind in TABLE_SUFFIXES:
         from hierbench.studies.scoring.table_files import read_table  # with pandas, which arrays do without
 
-        return read_table(path, tree, only_targets=only_targets)
+        return read_table(path, tree, only_targets=only_targets, ignored=ignored)
     if kind == ".npy":
         return {"scores": map_array(path)}
-    names: dict[str, str] = {}
     arrays = read_arrays(path, in_place=True)
-    for name in arrays:
-        role = "targets" if find_role(name) == "labels" else find_role(name)
-        if role == "scores":
-            refuse_smaller_better(name)
-        if role in names:
-            raise UserError(f"{path.name} has two arrays of {role}, {names[role]!r} and {name!r}")
-        names[role] = name
-    if not only_targets and not names.keys() & {"scores", "classes"}:
+    unknown_names = [name for name in ignored if name not in arrays]
+    if unknown_names:
+        raise unknown_name(f"array of {path.name}", unknown_names[0], arrays)
+    name_by_role = dict[str, str]()
+    for name in arrays.keys() - set(ignored) if not only_targets or len(arrays) > 1 else ():
+        role = find_role(name)
+        role = "targets" if role == "labels" else role
+        if role is None and not only_targets:
+            raise UserError(
+                f"{path.name}: array {name[:80]!r} is not understood; to leave it out, --ignore {name[:80]}"
+            )
+        if role in name_by_role:
+            raise UserError(f"{path.name} has two arrays of {role}, {name_by_role[role]!r} and {name!r}")
+        if role is not None:
+            name_by_role[role] = name
+    if only_targets and len(arrays) == 1:
+        return {"targets": next(iter(arrays.values()))}
+    if not only_targets and not name_by_role.keys() & {"scores", "classes"}:
         raise UserError(f"{path.name} has no array of scores; it has {', '.join(arrays) or 'none'}")
-    return {role: arrays[name] for role, name in names.items()}
+    return {role: arrays[name] for role, name in name_by_role.items()}
 
 
 def _texts(values: NDArray[Any] | None) -> list[str] | None:
@@ -182,47 +222,118 @@ def _texts(values: NDArray[Any] | None) -> list[str] | None:
     return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values.tolist()]
 
 
-def _check_parts(parts: Parts, tree: Hierarchy, where: str, order: NumberOrder) -> Predictions:
+def _check_parts(parts: Parts, tree: Hierarchy, where: str, options: ReadingOptions) -> Predictions:
     """Return predictions with class indices; a UserError unless their parts fit each other and the tree."""
+    order = options.order
+    parts = _by_content(dict(parts), tree)
     scores = parts.get("scores")
+    answers = parts.get("classes")
+    num_examples = len(next(part for part in (scores, answers) if part is not None))
+    for role in ("targets", "ids"):
+        if role in parts and parts[role].shape != (num_examples,):
+            raise UserError(f"{where}: {role} must be [{num_examples}], got {list(parts[role].shape)}")
+    is_labelled = _is_labelled(parts.get("targets"), where, options)
+    if is_labelled is not None:
+        parts = {role: part if role == "names" else part[is_labelled] for role, part in parts.items()}
+        scores = parts.get("scores")
+        answers = parts.get("classes")
     classes = None
     columns = ""
-    if scores is not None and "names" not in parts and _are_names(parts.get("classes"), tree):
-        parts = {"names" if role == "classes" else role: values for role, values in parts.items()}
-    if scores is not None and scores.ndim == 1 and scores.dtype.kind in "iuUS" and "classes" not in parts:
-        parts = {**parts, "classes": scores}
-        scores = None  # labels only
-    if "classes" in parts:
-        ranked = parts["classes"]
-        classes = class_indices(ranked[:, None] if ranked.ndim == 1 else ranked, tree, f"{where}: classes", order)
-    if scores is not None:
-        expected = tree.num_classes if classes is None else classes.shape[1]
-        if scores.ndim != 2 or scores.shape[1] != expected:
-            shape = " x ".join(f"{size:,}" for size in scores.shape)
-            expectation = f"a column for each of the {expected:,} " + (
-                "classes" if classes is None else "ranked classes"
-            )
-            raise UserError(f"{where}: scores are {shape}, not N x {expected:,}, {expectation}")
-        if scores.dtype.kind not in "fiu":
-            raise UserError(f"{where}: scores are {scores.dtype}, not real numbers")
-        if classes is None:
-            scores, columns = _order_columns(scores, parts.get("names"), tree, where, order)
-    predictions = Predictions(where, scores, classes, None, None)
-    for role in ("targets", "ids"):
-        if role in parts and parts[role].shape != (predictions.num_examples,):
-            raise UserError(f"{where}: {role} must be [{predictions.num_examples}], got {list(parts[role].shape)}")
-    if classes is not None:
+    notes = list[str]()
+    if is_labelled is not None:
+        notes.append(f"{int((~is_labelled).sum()):,} rows without a target are left out.")
+    if answers is not None:
+        ranked = answers[:, None] if answers.ndim == 1 else answers
+        name = f"{where}: classes"
+        single = ranked.ndim == 2 and ranked.shape[1] == 1
+        classes = (
+            target_indices(ranked[:, 0], tree, name, order)[:, None]
+            if single
+            else class_indices(ranked, tree, name, order)
+        )
         if classes.shape[1] > tree.num_classes or (np.diff(np.sort(classes, axis=1), axis=1) == 0).any():
             raise UserError(f"{where}: a row ranks a class twice")
-        if scores is not None:
-            if np.isnan(scores).any():
-                raise UserError(f"{where}: a score is NaN, first in row {int(np.argwhere(np.isnan(scores))[0][0])}")
-            # The largest score first, equal ones by class index.
-            ranks = np.lexsort((classes, -scores.astype(np.float64)), axis=1)
-            scores, classes = (np.take_along_axis(part, ranks, axis=1) for part in (scores, classes))
+    if scores is not None:
+        _check_shape(scores, classes, tree, where)
+        if classes is None or (classes.shape[1] == 1 and scores.shape[1] == tree.num_classes > 1):
+            scores, columns = _order_columns(scores, parts.get("names"), tree, where, order)
+        else:
+            scores, classes = _in_order_of_rank(scores, classes, where)
+    if scores is not None and classes is not None and columns:
+        num_different = int((np.asarray(scores).argmax(axis=1) != classes[:, 0]).sum())
+        if num_different and options.use is None:
+            raise UserError(
+                f"{where}: answers and scores disagree in {num_different:,} of {num_examples:,} rows: --use answers or "
+                "--use scores"
+            )
+        notes.append(f"Answers and scores disagree in {num_different:,} rows; the {options.use or 'scores'} are used.")
+        if options.use == "answers":
+            scores = None
+            columns = ""
+        else:
+            classes = None
     targets = target_indices(parts["targets"], tree, f"{where}: targets", order) if "targets" in parts else None
-    ids = _texts(parts.get("ids"))
-    return replace(predictions, scores=scores, classes=classes, targets=targets, ids=ids, columns=columns)
+    return Predictions(where, scores, classes, targets, _texts(parts.get("ids")), columns, tuple(notes))
+
+
+def _by_content(parts: dict[str, NDArray[Any]], tree: Hierarchy) -> dict[str, NDArray[Any]]:
+    """Return parts in which names of columns, and labels in place of scores, are in the place of their role."""
+    scores = parts.get("scores")
+    if scores is not None and "names" not in parts and _are_names(parts.get("classes"), tree):
+        parts["names"] = parts.pop("classes")
+    if scores is not None and scores.ndim == 1 and scores.dtype.kind in "iuUS" and "classes" not in parts:
+        parts["classes"] = parts.pop("scores")
+    return parts
+
+
+def _is_labelled(targets: NDArray[Any] | None, where: str, options: ReadingOptions) -> NDArray[np.bool_] | None:
+    """Return [N] whether a row has a target, None where all have; a UserError unless such rows are to be left out."""
+    if targets is None:
+        return None
+    if targets.dtype.kind in "OUS":
+        is_blank = np.array([str(value).strip() in BLANK for value in targets.tolist()])
+    else:
+        is_blank = np.isnan(targets) | (options.skip_unlabelled & (targets < 0))  # -100 of Hugging Face
+    if not is_blank.any():
+        return None
+    if not options.skip_unlabelled:
+        raise UserError(f"{where}: {int(is_blank.sum()):,} rows have no target: --skip-unlabelled leaves them out")
+    if is_blank.all():
+        raise UserError(f"{where}: no row has a target")
+    return ~is_blank
+
+
+def _check_shape(scores: NDArray[Any], classes: IntArray | None, tree: Hierarchy, where: str) -> None:
+    """Raise a UserError unless scores are [N, K], or [N, k] of ranked classes, and real numbers."""
+    expected = tree.num_classes if classes is None else classes.shape[1]
+    both = classes is not None and expected == 1 and scores.shape[1:] == (tree.num_classes,)
+    if not both and (scores.ndim != 2 or scores.shape[1] != expected):
+        shape = " x ".join(f"{size:,}" for size in scores.shape)
+        kind = "classes" if classes is None else "ranked classes"
+        more = (
+            "; its first column may be ids, which are an array of their own"
+            if scores.shape[1:] == (expected + 1,)
+            else ""
+        )
+        raise UserError(
+            f"{where}: scores are {shape}, not N x {expected:,}, a column for each of the {expected:,} {kind}{more}"
+        )
+    if scores.dtype.kind not in "fiu":
+        raise UserError(f"{where}: scores are {scores.dtype}, not real numbers")
+
+
+def _in_order_of_rank(scores: NDArray[Any], classes: IntArray, where: str) -> tuple[NDArray[Any], IntArray]:
+    """Return scores and ranked classes [N, k], equal scores by class; a UserError if scores rise with the rank."""
+    if np.isnan(scores).any():
+        raise UserError(f"{where}: a score is NaN, first in row {int(np.argwhere(np.isnan(scores))[0][0])}")
+    rises = (np.diff(scores.astype(np.float64), axis=1) > 0).any(axis=1)
+    if rises.any():
+        raise UserError(
+            f"{where}: scores rise with the rank in {int(rises.sum()):,} of {len(scores):,} rows, first in row "
+            f"{int(np.flatnonzero(rises)[0])}: the first ranked class must have the largest"
+        )
+    ranks = np.lexsort((classes, -scores.astype(np.float64)), axis=1)
+    return np.take_along_axis(scores, ranks, axis=1), np.take_along_axis(classes, ranks, axis=1)
 
 
 def _are_names(values: NDArray[Any] | None, tree: Hierarchy) -> bool:

@@ -17,7 +17,6 @@ from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.prepared import Prepared, find
 from hierbench.data.user.user_dataset import if_current
 from hierbench.execution.jobs import dataset_spec
-from hierbench.hierarchy.class_names import ClassOrder
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, check_columns, further_names
@@ -32,13 +31,21 @@ from hierbench.studies.scoring.alignment import (
     of_dataset,
     with_targets,
 )
-from hierbench.studies.scoring.predictions import Arrays, Predictions, read_predictions, read_targets
+from hierbench.studies.scoring.predictions import (
+    ASK_FOR_ORDER,
+    Arrays,
+    Predictions,
+    ReadingOptions,
+    read_predictions,
+    read_targets,
+)
 from hierbench.studies.scoring.score_report import Report
 from hierbench.studies.scoring.scores import (
     Result,
     check_name,
     further_metrics,
     score,
+    score_answers,
     score_definitions,
     score_rules,
     write_records,
@@ -59,9 +66,8 @@ class ScoreRequest:
     """The options of `hierbench score`; exactly one of dataset and tree is given.
 
     In place of a file there may be arrays, and in place of a tree's file or name the tree. `dashes` is what
-    precedes the name of an option in errors, "" for arguments of Python. `order` is that of the classes where nothing
-    names them, and `scores` says what they are where they look otherwise. `rules` and `definitions` ask for their
-    tables in place of the metrics.
+    precedes the name of an option in errors, "" for arguments of Python. `scores` says what they are where they look
+    otherwise. `rules` and `definitions` ask for their tables in place of the metrics.
     """
 
     files: Sequence[Path | Arrays]
@@ -77,7 +83,7 @@ class ScoreRequest:
     columns: Sequence[Column] = PAPER_COLUMNS
     dashes: str = "--"
     options: TreeOptions = DEFAULT_OPTIONS
-    order: ClassOrder | None = None
+    reading: ReadingOptions = ASK_FOR_ORDER
     scores: ScoreKind | None = None
     rules: Sequence[RuleChoice] = ()
     definitions: Sequence[str] = ()
@@ -94,21 +100,29 @@ def score_files(request: ScoreRequest) -> Report:
         raise UserError(f"{dashes}resamples must be 0, or from {LEAST} to {MOST:,}, got {request.resamples:,}")
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
-    order = request.order or "unknown"
-    extra = None if request.targets is None else read_targets(request.targets, tree, f"{dashes}targets", order)
+    extra = (
+        None
+        if request.targets is None
+        else read_targets(request.targets, tree, f"{dashes}targets", request.reading.order)
+    )
     paths = [file for file in request.files if isinstance(file, Path)]
     name = one_line(request.name or default_name(paths)).strip()
     if not 0 < len(name) <= 100:
         raise UserError(f"name must have 1 to 100 characters, got {len(name)}")
     resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
     all_predictions: list[Predictions] = []
-    notes: dict[str, None] = {}
     for file in request.files:
-        read = read_predictions(file, tree, order) if isinstance(file, Path) else file.predictions(tree, order)
+        if isinstance(file, Path):
+            read = read_predictions(file, tree, request.reading)
+        else:
+            read = file.predictions(tree, request.reading)
         predictions = with_targets(read, extra, f"{dashes}targets {request.targets}")
         if prepared is not None:
-            predictions, note = of_dataset(predictions, prepared, SPLIT)
-            notes |= {note: None} if note else {}
+            if predictions.has_inner_answers:
+                raise UserError(
+                    f"{predictions.where}: a row of a leaderboard answers with classes; score it with a tree"
+                )
+            predictions = of_dataset(predictions, prepared, SPLIT)
         elif predictions.targets is None:
             raise UserError(f"{predictions.where} has no targets: give them, or its dataset")
         elif (predictions.targets < 0).all():
@@ -122,6 +136,9 @@ def score_files(request: ScoreRequest) -> Report:
     shown = list[Result]()
     with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
         for scored in all_predictions:
+            if scored.has_inner_answers:
+                shown.append(score_answers(scored, tree))
+                continue
             labelled = scored.labelled_with_classes()
             results.append(score(labelled, tree, resamples, request.seed, request.scores))
             more = further_metrics(labelled, tree, further_names(request.columns), results[-1].kind)
@@ -134,8 +151,6 @@ def score_files(request: ScoreRequest) -> Report:
             )
             shown.append(result)
             meter.end_part(scored.where, float(scored.num_examples))
-    for note in notes:
-        say(f"note: {note}")
     records: list[Scored] = []
     if recipe is not None and prepared is not None:
         dataset = dataset_spec(recipe, prepared)
@@ -153,7 +168,7 @@ def score_files(request: ScoreRequest) -> Report:
         )
     runs = [record.id for record in records]
     subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else UNNAMED_TREE
-    titles = {choice.label: choice.title for choice in request.rules}
+    titles = {choice.label: choice.title for choice in request.rules} or {label: label for label in shown[0].nodes}
     return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns, titles)
 
 

@@ -135,13 +135,33 @@ def _rules_table(report: Report) -> Table:
         records.append({"rule": label, **values})
     headings = (f"{metric.title} {'↑' if metric.direction == 'higher' else '↓'}" for metric in NODE_METRICS.values())
     note = "Over all images; a rule has the temperature 1 unless it says another."
+    if set(report.rules) == {"answers"}:
+        note = "Some answers are nodes above the classes, which metrics of classes do not measure."
     return Table(
         title=f"{report.name} on {report.subject}, answers",
         columns=("Rule", *headings),
         rows=lines,
-        notes=[f"{_about(report)} {note}"],
+        notes=[f"{_about(report)} {note}", *_understood(report)],
         records=records,
+        content={"name": report.name, "of": report.subject, "rows": records, **_taken(report)},
     )
+
+
+def _taken(report: Report) -> dict[str, Any]:
+    """Return what the files were read as, for JSON."""
+    return {
+        "files": [result.where for result in report.results],
+        "examples": [result.num_examples for result in report.results],
+        "scores": [result.kind for result in report.results],
+        "columns": [result.columns for result in report.results],
+        "notes": [list(result.notes) for result in report.results],
+    }
+
+
+def _understood(report: Report) -> list[str]:
+    """Return sentences on what the files were read as, each once."""
+    kinds = [f"Scores are {result.kind}, columns {result.columns}." for result in report.results if result.kind]
+    return list(dict.fromkeys([*kinds, *(note for result in report.results for note in result.notes)]))
 
 
 def _about(report: Report) -> str:
@@ -168,11 +188,10 @@ def _metrics_table(report: Report) -> Table:
         for result in report.results
         if result.num_ties
     ]
-    understood = dict.fromkeys(
-        f"Scores are {result.kind}, columns {result.columns}." for result in report.results if result.kind
-    )
     absent = [column.heading for column in report.columns if column.name not in {line["metric"] for line in lines}]
-    left_out = [f"Left out, for fewer classes than they rank: {', '.join(absent)}."] if absent else []
+    few = "for fewer classes than they rank"
+    reason = few if report.results[0].kind else "as they need the scores of all classes, or more ranked ones"
+    left_out = [f"Left out, {reason}: {', '.join(absent)}."] if absent else []
     over_images = [line["metric"] for line in lines if line["metric"] not in PAPER_METRICS]
     if len(report.results) == 1 and report.resamples and over_images:
         names = ", ".join(by_name[name].title for name in over_images)
@@ -187,16 +206,13 @@ def _metrics_table(report: Report) -> Table:
             for line in lines
             if (column := by_name[line["metric"]])
         ],
-        notes=[about, *inner, *understood, *left_out, *ties],
+        notes=[about, *inner, *_understood(report), *left_out, *ties],
         records=[{key: line[key] for key in keys} for line in lines],
         content={
             "name": report.name,
             "of": report.subject,
             "distance": report.distance,
-            "files": [result.where for result in report.results],
-            "examples": [result.num_examples for result in report.results],
-            "scores": [result.kind for result in report.results],
-            "columns": [result.columns for result in report.results],
+            **_taken(report),
             "interval": {"over": over, "about": report.about_interval},
             "metrics": {line["metric"]: {key: line[key] for key in line if key != "metric"} for line in lines},
             "runs": list(report.runs),

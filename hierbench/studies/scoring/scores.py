@@ -53,8 +53,9 @@ class Result:
         kind: what the scores were taken as, None without scores of all classes.
         looks_like: what the scores look like, None where rows differ.
         num_all: examples with those whose target is a node above the classes.
-        nodes: {label of a rule: its node metrics} over all examples.
+        nodes: {label of a rule, or "answers" of the file: its node metrics} over all examples.
         defined: the values of definitions that were asked for.
+        notes: what else was understood, in sentences.
     """
 
     where: str
@@ -69,6 +70,7 @@ class Result:
     num_all: int = 0
     nodes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     defined: Sequence[tuple[str, Definition, float]] = ()
+    notes: Sequence[str] = ()
 
 
 def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int, Tensor | None]:
@@ -136,20 +138,19 @@ def score(
         predictions.columns,
         kind,
         looks_like,
+        notes=predictions.notes,
     )
 
 
 def further_metrics(
     predictions: Predictions, tree: Hierarchy, names: Sequence[str], kind: ScoreKind | None
 ) -> dict[str, float]:
-    """Return metrics beyond those of `score`: NaN where undefined, or where they do not follow from a few classes."""
-    values = dict.fromkeys(names, float("nan"))
-    targets = predictions.true_classes
+    """Return metrics beyond those of `score`, NaN where undefined; of ranked classes those that follow from them."""
     if not names:
-        return values
+        return {}
     if predictions.classes is not None:
         computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
-        return values | compute_metrics(computable, evidence_of_ranks(predictions.classes, targets, tree))
+        return compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.true_classes, tree))
     every = Evidence.rows_of_parts(*predictions.all_scores.shape)
     return compute_in_parts(names, (_evidence(predictions, tree, kind, rows) for rows in every))
 
@@ -180,9 +181,7 @@ def score_rules(
             )
     if predictions.classes is not None:
         raise UserError(f"{predictions.where} ranks classes alone: rules need the scores of all classes")
-    num_inner = Nodes(tree).num_inner
     targets = predictions.true_classes
-    target_nodes = np.where(targets >= 0, num_inner + targets, -1 - targets)
     nodes = {choice.label: np.empty(len(targets), dtype=np.int64) for choice in choices}
     for start in range(0, len(targets), EXAMPLES_PER_CHUNK):
         rows = slice(start, start + EXAMPLES_PER_CHUNK)
@@ -191,7 +190,21 @@ def score_rules(
             probabilities = (logs / (choice.temperature or 1.0)).softmax(dim=1)
             nodes[choice.label][rows] = answer_nodes(choice.rule, probabilities, tree, choice.parameters).numpy()
         release(predictions.all_scores)
-    return {label: node_metrics(answers, target_nodes, tree) for label, answers in nodes.items()}
+    return {label: node_metrics(answers, _as_nodes(targets, tree), tree) for label, answers in nodes.items()}
+
+
+def score_answers(predictions: Predictions, tree: Hierarchy) -> Result:
+    """Return the node metrics of answers that may be nodes above the classes."""
+    assert predictions.classes is not None
+    answers = _as_nodes(predictions.classes[:, 0], tree)
+    nodes = {"answers": node_metrics(answers, _as_nodes(predictions.true_classes, tree), tree)}
+    num = predictions.num_examples
+    return Result(predictions.where, num, {}, {}, [], num_all=num, nodes=nodes, notes=predictions.notes)
+
+
+def _as_nodes(classes: IntArray, tree: Hierarchy) -> IntArray:
+    """Return the nodes [N] of class indices, or of -1 - n for an inner node n."""
+    return np.where(classes >= 0, Nodes(tree).num_inner + classes, -1 - classes)
 
 
 def score_definitions(

@@ -9,6 +9,7 @@ scores. A single column may hold a list in each cell instead of numbered columns
 
 import json
 import re
+import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,124 +19,161 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hierbench.hierarchy.class_names import inner_numbers
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.studies.scoring.column_roles import ROLES, find_role, refuse_smaller_better
+from hierbench.studies.scoring.column_roles import ROLES, class_columns, find_role
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.files import open_regular, read_bytes
 
 LARGEST_JSON = 1 << 28  # bytes
 CELLS = 1 << 22  # numbers parsed at a time
+LONGEST_LINE = 1 << 26  # bytes of the first lines of a .csv
+MORE_COLUMNS = 1000  # of a .csv beside those of its classes
 SPLIT_NAMES = ("train", "val", "test")
-NUMBERED_COLUMN = re.compile(r"(.*?)[_. -]?(\d{1,6})")
+NUMBERED = re.compile(r"(.*?)[_. -]?(\d{1,6})")
 FOR_TIMM = "timm's inference.py writes the classes with --include-index, or the scores of all classes with --topk 0"
 
 
-def read_table(path: Path, tree: Hierarchy, *, only_targets: bool = False) -> dict[str, NDArray[Any]]:
-    """Read the parts of a table: "scores", "classes", "targets" and "ids", as far as they are there.
+def read_table(
+    path: Path, tree: Hierarchy, *, only_targets: bool = False, ignored: Sequence[str] = ()
+) -> dict[str, NDArray[Any]]:
+    """Read the parts of a table: "scores", "names" of their columns, "classes", "targets", "ids", as they are there.
 
-    Classes and targets may be names or numbers; `only_targets` looks for nothing but targets and ids.
+    Classes and targets may be names or numbers; `only_targets` looks for nothing but targets and ids; `ignored` columns
+    are left out, numbered ones by their common name.
 
     Raises:
         UserError: its columns are not understood.
         OSError, ValueError: it cannot be read or is damaged.
     """
     where = path.name
-    frame = _only_test(_frame(path), where)
+    frame = _only_test(_without(_frame(path, tree), ignored, where), where)
     if not len(frame):
         raise UserError(f"{where} has no rows")
     columns = list(frame.columns)
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
         raise UserError(f"{where} has two columns {twice!r}")
-    named = not only_targets and _named_as_classes(columns, tree, where)
-    classes = set(tree.classes) if named else set[str]()
-    by_role: dict[str, str] = {}
-    for name in columns:
-        role = find_role(name)
-        if role in ("ids", "targets") and name not in classes:
-            if role in by_role:
-                raise UserError(f"{where}: columns {by_role[role]!r} and {name!r} could both be the {role}")
-            by_role[role] = name
-    parts = {role: frame[name].to_numpy() for role, name in by_role.items()}
-    others = [name for name in columns if name not in classes and name not in by_role.values()]
-    labels = [name for name in others if find_role(name) == "labels"]
+    class_by_column = {} if only_targets else class_columns(columns, tree, where)
+    groups = _groups([name for name in columns if name not in class_by_column], where, lenient=only_targets)
     if only_targets:
-        labels = labels or (others if len(others) == 1 else [])
-        if "targets" not in parts and not labels:
+        chosen = groups.get("targets") or groups.get("labels") or groups.get("")
+        if chosen is None or len(chosen) != 1:
             raise UserError(f"{where} has no column of targets; it has {_join_first(columns)}")
-        return {"targets": frame[labels[0]].to_numpy(), **parts} if labels else parts
-    if not named:
-        return _read_numbered(frame[others], tree, where) | parts
-    odd = [name for name in others if find_role(name) not in ("labels", "classes")]
-    if odd:
-        raise UserError(f"{where}: column {odd[0]!r} is not a class of the tree")
-    targets = {"targets": frame[labels[0]].to_numpy()} if labels else {}
-    scores = _numbers(frame[list(tree.classes)], where)
-    return {"scores": scores, "names": np.array(tree.classes), **targets, **parts}
+        return {"targets": frame[chosen[0]].to_numpy()} | _single(frame, groups, "ids", where)
+    ranks = [] if class_by_column or groups.keys() & {"scores", "classes"} else groups.get("", [])
+    answers = _deepest_nodes(frame[ranks], tree) if len(ranks) > 1 else None
+    if answers is not None:
+        return _single(frame, groups, "ids", where) | _single(frame, groups, "targets", where) | {"classes": answers}
+    if "" in groups:
+        name = groups[""][0]
+        told = " a class of the tree" if class_by_column else " understood"
+        raise UserError(f"{where}: column {name!r} is not{told}; to leave it out, --ignore {shlex.quote(name)}")
+    num_scores = _num_entries(frame, groups, "scores")
+    if "targets" not in groups and _num_entries(frame, groups, "labels") == 1:
+        is_answer = any(name.casefold() in ("index", "index_0") for name in columns)  # its name, which timm writes
+        if class_by_column or ("classes" in groups and not is_answer) or num_scores == tree.num_classes:
+            groups["targets"] = groups.pop("labels")
+    parts = _single(frame, groups, "ids", where) | _single(frame, groups, "targets", where)
+    ranked = groups.get("labels") or groups.get("classes")  # names rather than numbers, where both are there
+    if ranked is not None:
+        parts["classes"] = _cells(frame[ranked], where, numeric=False)
+    if class_by_column:
+        parts["names"] = np.array(list(class_by_column.values()))
+        return parts | {"scores": _numbers(frame[list(class_by_column)], where)}
+    if "scores" in groups:
+        parts["scores"] = _cells(frame[groups["scores"]], where, numeric=True)
+        _check_scores(parts, groups["scores"][0], tree, where)
+    if not parts.keys() & {"scores", "classes"}:
+        raise UserError(f"{where} has no column of scores or classes; it has {_join_first(columns)}")
+    return parts
 
 
-def _named_as_classes(columns: Sequence[str], tree: Hierarchy, where: str) -> bool:
-    """Whether columns are named as the classes; a UserError if a class has no column, or one that differs in case."""
-    folded = {name.casefold() for name in tree.classes}
-    named = [name for name in columns if name.casefold() in folded]
-    if len(named) < 2 or 2 * len(named) < tree.num_classes:
-        return False
-    missing = [name for name in tree.classes if name not in set(named)]
-    if missing:
-        meant = next((name for name in named if name.casefold() == missing[0].casefold()), "")
-        hint = f"; column {meant!r} differs in case: rename it to {missing[0]!r}" if meant else ""
-        raise UserError(
-            f"{where}: no column for {len(missing):,} of {tree.num_classes:,} classes: {missing[0]!r}{hint}"
-        )
-    return True
+def _without(frame: pd.DataFrame, ignored: Sequence[str], where: str) -> pd.DataFrame:
+    """Return a table without some columns, each named, or numbered with a common name."""
+    prefix_by_column = {name: match[1] if (match := NUMBERED.fullmatch(name)) else name for name in frame.columns}
+    for name in ignored:
+        if name not in {*prefix_by_column, *prefix_by_column.values()}:
+            raise unknown_name(f"column of {where}", name, prefix_by_column)
+    left_out = [name for name, prefix in prefix_by_column.items() if {name, prefix} & set(ignored)]
+    return frame.drop(columns=left_out)
 
 
-def _read_numbered(frame: pd.DataFrame, tree: Hierarchy, where: str) -> dict[str, NDArray[Any]]:
-    """Return the parts of a table with numbered columns, or with a list in each cell."""
-    groups: dict[str, list[tuple[int, str]]] = {}
-    for name in frame.columns:
-        match = NUMBERED_COLUMN.fullmatch(name)
-        prefix, number = (match[1], int(match[2])) if match else (name, -1)
-        groups.setdefault(prefix, []).append((number, name))
-    parts: dict[str, NDArray[Any]] = {}
-    prefixes: dict[str, str] = {}
-    for prefix, members in groups.items():
-        role = find_role(prefix)
-        if role == "scores":
-            refuse_smaller_better(prefix)
-        if role in parts:
+def _groups(columns: Sequence[str], where: str, *, lenient: bool) -> dict[str, list[str]]:
+    """Return {role: its columns, in the order of their numbers}; columns without a role have the role "".
+
+    Raises:
+        UserError: two groups of columns have one role, or numbers are missing. Not in `lenient` reading, where a role
+            that is not known is no error.
+    """
+    numbered = dict[str, list[tuple[int, str]]]()
+    for name in columns:
+        is_whole = name.casefold() in ROLES
+        match = None if is_whole else NUMBERED.fullmatch(name)
+        prefix, number = (match[1], int(match[2])) if match and match[1] else (name, -1)
+        numbered.setdefault(prefix, []).append((number, name))
+    groups = dict[str, list[str]]()
+    prefixes = dict[str, str]()
+    for prefix, members in numbered.items():
+        role = (ROLES.get(prefix.casefold()) if lenient else find_role(prefix)) or ""
+        names = [name for _, name in sorted(members)]
+        if role and role in groups and not lenient:
             raise UserError(f"{where}: columns {prefixes[role]!r} and {prefix!r} could both be the {role}")
         numbers = sorted(number for number, _ in members)
-        if numbers[0] >= 0 and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise UserError(f"{where}: the columns {prefix}_0, {prefix}_1, ... are not all there")
-        if numbers[0] not in (-1, 0, 1):
-            raise UserError(f"{where}: the columns {prefix}... begin with {numbers[0]}, not with 0")
-        cells = frame[[name for _, name in sorted(members)]]
-        parts[role] = _cells(cells, where, numeric=role == "scores")
+        if role and numbers[0] >= 0:
+            if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+                raise UserError(f"{where}: the columns {prefix}_0, {prefix}_1, ... are not all there")
+            if numbers[0] > 1:
+                raise UserError(f"{where}: the columns {prefix}... begin with {numbers[0]}, not with 0")
+        groups.setdefault(role, []).extend(names)
         prefixes[role] = prefix
-    scores, labels, classes = (parts.get(role) for role in ("scores", "labels", "classes"))
-    one_label = labels is None or labels.shape[1] == 1
-    if scores is not None and scores.shape[1] == tree.num_classes and classes is None and one_label:
+    return groups
+
+
+def _single(frame: pd.DataFrame, groups: dict[str, list[str]], role: str, where: str) -> dict[str, NDArray[Any]]:
+    """Return {role: [N]} of a role that has one column, {} without it."""
+    names = groups.get(role, [])
+    if len(names) > 1:
+        raise UserError(f"{where}: columns {names[0]!r} and {names[1]!r} could both be the {role}")
+    return {role: frame[names[0]].to_numpy()} if names else {}
+
+
+def _deepest_nodes(frame: pd.DataFrame, tree: Hierarchy) -> NDArray[Any] | None:
+    """Return the answers [N] of a table with a column for each rank, the last name of each row; None of another."""
+    nodes = {*tree.classes, *inner_numbers(tree), ""}
+    texts = frame.fillna("").astype(str)
+    if not all(set(texts[name]) <= nodes for name in texts) or not texts.to_numpy().astype(bool).any(axis=1).all():
+        return None
+    rows = texts.to_numpy()
+    return np.array([next(cell for cell in reversed(row) if cell) for row in rows.tolist()])
+
+
+def _num_entries(frame: pd.DataFrame, groups: dict[str, list[str]], role: str) -> int:
+    """Return the number of values that a row has of a role, in columns or in the list of one cell."""
+    names = groups.get(role, [])
+    return len(_list(frame[names[0]].iloc[0])) if len(names) == 1 else len(names)
+
+
+def _check_scores(parts: dict[str, NDArray[Any]], column: str, tree: Hierarchy, where: str) -> None:
+    """Raise a UserError for scores [N, k] that are neither of all classes nor of the k ranked ones."""
+    scores = parts["scores"]
+    classes = parts.get("classes")
+    if classes is None or (classes.shape[1] == 1 and scores.shape[1] == tree.num_classes > 1):
+        if scores.shape[1] != tree.num_classes:
+            raise UserError(
+                f"{where} has {scores.shape[1]:,} columns of scores, the tree has {tree.num_classes:,} classes; "
+                f"{FOR_TIMM}"
+            )
         # Sorted in every row: the classes are not known.
         if len(scores) > 1 and scores.shape[1] > 3 and (np.diff(scores, axis=1) <= 0).all() and np.ptp(scores) > 0:
-            prefix = prefixes["scores"]
-            raise UserError(f"{where}: {prefix}... is sorted in every row, so its columns are not classes; {FOR_TIMM}")
-        return {"scores": scores} if labels is None else {"scores": scores, "targets": labels[:, 0]}
-    classes = labels if classes is None else classes
-    if classes is None:
-        if scores is None:
-            raise UserError(f"{where} has no column of scores or classes; it has {_join_first(list(frame.columns))}")
-        raise UserError(
-            f"{where} has {scores.shape[1]:,} columns of scores, the tree has {tree.num_classes:,} classes; {FOR_TIMM}"
-        )
-    if scores is not None and scores.shape != classes.shape:
+            raise UserError(f"{where}: {column}, ... are sorted in every row, so they are not classes; {FOR_TIMM}")
+    elif scores.shape != classes.shape:
         raise UserError(f"{where} has {classes.shape[1]:,} ranked classes and {scores.shape[1]:,} scores per row")
-    return {"classes": classes} if scores is None else {"classes": classes, "scores": scores}
 
 
 def _only_test(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """Return the test rows of a table that has a column `split`, all rows of another."""
-    column = next((name for name in frame.columns if find_role(name) == "split"), None)
+    column = next((name for name in frame.columns if name.casefold() == "split"), None)
     if column is None:
         return frame
     names = frame[column].astype(str)
@@ -188,11 +226,11 @@ def _numbers(frame: pd.DataFrame, where: str) -> NDArray[Any]:
     return frame.to_numpy()
 
 
-def _frame(path: Path) -> pd.DataFrame:
+def _frame(path: Path, tree: Hierarchy) -> pd.DataFrame:
     """Return a table with text as column names; ids and classes that look like numbers stay text in a .csv."""
     kind = path.suffix.lower()
     if kind == ".csv":
-        frame = _csv(path)
+        frame = _csv(path, tree)
     elif kind == ".parquet":
         frame = _parquet(path)
     else:
@@ -201,13 +239,25 @@ def _frame(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _csv(path: Path) -> pd.DataFrame:
+def _csv(path: Path, tree: Hierarchy) -> pd.DataFrame:
+    """Read a table whose separator is that of its header: a semicolon, also with decimal commas, a tab or a comma."""
     with open_regular(path, follow=True) as file:
-        header = pd.read_csv(file, nrows=0, encoding="utf-8-sig")
-        as_text = {name: str for name in header.columns if str(name).casefold() in ROLES}
+        header = file.readline(LONGEST_LINE).decode("utf-8-sig", "replace")
+        separator = max(";\t,", key=header.count)
+        if header.count(separator) > MORE_COLUMNS + 4 * tree.num_classes:
+            raise UserError(
+                f"{path.name} has {header.count(separator) + 1:,} columns, too many for {tree.num_classes:,} classes"
+            )
+        row = file.readline(LONGEST_LINE).decode("utf-8-sig", "replace")
+        decimal = "," if separator == ";" and re.search(r"\d,\d", row) else "."
+        options: dict[str, Any] = {"sep": separator, "decimal": decimal, "encoding": "utf-8-sig"}
         file.seek(0)
-        rows = max(1, CELLS // max(1, len(header.columns)))
-        options: dict[str, Any] = {"dtype": as_text, "keep_default_na": False, "encoding": "utf-8-sig"}
+        columns = pd.read_csv(file, nrows=0, **options).columns
+        prefixes = {name: NUMBERED.sub(r"\1", str(name)).casefold() for name in columns}
+        as_text = {name: str for name, prefix in prefixes.items() if prefix in ROLES or str(name).casefold() in ROLES}
+        file.seek(0)
+        rows = max(1, CELLS // max(1, len(columns)))
+        options |= {"dtype": as_text, "keep_default_na": False}
         try:
             with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
                 parts = list(pd.read_csv(file, chunksize=rows, index_col=False, **options))
@@ -239,6 +289,11 @@ def _json(path: Path) -> pd.DataFrame:
         content = [json.loads(line) for line in text.splitlines() if line.strip()]
     if isinstance(content, dict) and content.keys() >= {"columns", "data"}:
         return pd.DataFrame(content["data"], columns=content["columns"])
+    if isinstance(content, dict) and all(isinstance(row, list) for row in content.values()) and _has_role(content):
+        sizes = {len(values) for values in content.values()}
+        if len(sizes) > 1:
+            raise ValueError(f"its lists have {min(sizes)} to {max(sizes)} entries")
+        return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in content.items()})
     if isinstance(content, dict) and content and all(isinstance(row, str | int) for row in content.values()):
         return pd.DataFrame({"filename": list(content), "predicted": list(content.values())})
     if isinstance(content, list) and content and all(map(_is_ranking, content)):  # of a Hugging Face pipeline
@@ -249,6 +304,10 @@ def _json(path: Path) -> pd.DataFrame:
     if isinstance(content, list) and all(isinstance(row, dict) for row in content):
         return pd.DataFrame(content)
     raise ValueError("it holds no table: {id: row}, {columns, data}, or a list of rows")
+
+
+def _has_role(content: dict[str, Any]) -> bool:
+    return any(name.casefold() in ROLES for name in content)
 
 
 def _is_ranking(row: Any) -> bool:
