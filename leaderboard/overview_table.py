@@ -25,6 +25,7 @@ ABSENT_CELL = Text("-")
 NOTES = (
     "Differences are row minus cross-entropy of its type, +/- half-width of the 95% t-interval; arrows: p below 0.05 "
     "after Holm's correction over a table's differences.",
+    "Records are taken as recorded; hierbench verify computes them again.",
 )
 
 

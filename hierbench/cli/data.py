@@ -1,5 +1,6 @@
 """`hierbench data list|tree|new|prepare|verify`."""
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -66,8 +67,9 @@ def tree(
     draw: Annotated[
         str | None, typer.Option(metavar="[FILE]", help="Draw it, SVG, PDF or PNG; by default TREE.svg.")
     ] = None,
+    format_: Annotated[Literal["text", "json"], "Of what is printed."] = "text",
 ) -> None:
-    """Read a tree, and print how it was understood."""
+    """Read a tree, and print how it was understood and what looks like a slip."""
     from hierbench.data.user.user_dataset import read_users_tree
     from hierbench.figures.plots import style
     from hierbench.hierarchy.readers import canonical_text, shipped_names
@@ -79,18 +81,17 @@ def tree(
     picture = None if draw is None else Path(draw or f"{Path(file).stem}.svg")
     if picture is not None:
         style.check_output(picture, "--draw")
-    for line in [*reading.about, *map(str, reading.findings)]:
-        print(line)
+    lines = [*reading.about, *map(str, reading.findings)]
+    print("\n".join(lines) if format_ == "text" else json.dumps(reading.content(), ensure_ascii=False, indent=2))
     if output is not None:
         write_result(canonical_text(reading.paths, reading.levels), output)
-        print(f"wrote {output}")
+        print(f"wrote {output}", file=sys.stderr)
     if picture is not None:
         from hierbench.figures.plots.tree_picture import plot_tree
 
         drawing = plot_tree(reading.paths)
         style.write_figure(drawing.figure, picture)
-        for line in [*drawing.remarks, f"wrote {picture}"]:
-            print(line)
+        print("\n".join([*drawing.remarks, f"wrote {picture}"]), file=sys.stderr)
 
 
 @command("data new birds --images images --tree taxonomy.csv", **PLAIN_TREES)

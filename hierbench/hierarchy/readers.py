@@ -46,6 +46,20 @@ class TreeReading:
     levels: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
+    def content(self) -> dict[str, Any]:
+        """Return reading, levels and findings, for JSON."""
+        height = max(map(len, self.paths.values()))
+        nodes = [{path[: level + 1] for path in self.paths.values() if len(path) > level} for level in range(height)]
+        names = self.levels if len(self.levels) == height else [""] * height
+        return {
+            "schema": 1,
+            "form": self.form,
+            "classes": len(self.paths),
+            "reading": list(self.about),
+            "levels": [{"name": name, "nodes": len(level)} for name, level in zip(names, nodes, strict=True)],
+            "findings": [vars(finding) for finding in self.findings],
+        }
+
     def advice(self, file: str) -> list[str]:
         """Return a line that says how to see what looks like a slip, where there is something."""
         number = len(self.findings)

@@ -34,7 +34,7 @@ from hierbench.utils.files import refuse_links, write_atomically
 COMPACT_FILE = "predictions-compact.npz"
 TARGETS = "targets.npy"  # in a folder of published records: the targets [N] of all of them
 COMPACT_ARRAYS = ("ranked", "shape", "targets_sha256", "source_sha256")
-LARGEST_ARRAY = 1 << 30  # bytes once unpacked; 20 of 30,000 classes of 10 million examples take 400 MB
+LARGEST_ARRAY = 1 << 27  # bytes once unpacked; as int64 up to 1 GiB: 20 of 65,536 classes of 3 million examples
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from hierbench.utils.files import open_regular
 
 NUMBERS = "biuf"  # kinds of dtype
 TEXT = "US"
-MAX_ARRAY_BYTES = 1 << 32  # bytes of a compressed array
+MAX_ARRAY_BYTES = 1 << 30  # bytes of all compressed arrays of a file, which are read into memory
 SCRATCH_BYTES = 1 << 30  # of an array that is filled in memory
 ROWS_AT_A_TIME = 1024  # whose columns are put in order
 MAPPED_BYTES = 1 << 26  # of an array that is mapped rather than read
@@ -87,7 +87,7 @@ def load_arrays(path: Path, *names: str, largest: int = 0) -> list[Any]:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is damaged, lacks an array, or one of more than `largest` bytes is compressed, as in bombs.
+        ValueError: it is damaged, lacks an array, or more than `largest` bytes are compressed, as in bombs.
     """
     arrays = read_arrays(path, follow=False, largest=largest, in_place=True)
     for name in names:
@@ -107,7 +107,7 @@ def read_arrays(
     Args:
         path: of the file.
         follow: whether it may be a symbolic link.
-        largest: bytes of a compressed array.
+        largest: bytes of all compressed arrays, once unpacked.
         in_place: map large arrays that are not compressed in place of reading them; their checksums are not compared
             then, and what is written to them stays in memory.
 
@@ -119,7 +119,7 @@ def read_arrays(
         try:
             with np.lib.npyio.NpzFile(file, allow_pickle=False) as content:
                 assert content.zip is not None
-                packed = [member for member in content.zip.infolist() if not _is_readable(member, largest)]
+                packed = _unreadable(content.zip.infolist(), largest)
                 members = content.zip.infolist() if in_place and not packed else []
                 mapped = {member.filename.removesuffix(".npy"): _map_member(path, file, member) for member in members}
                 arrays = {name: array for name, array in mapped.items() if array is not None}
@@ -129,7 +129,7 @@ def read_arrays(
                 raise ValueError("it holds Python objects, a pickle, which is never read; save arrays") from None
             raise ValueError(f"it is not a complete .npz file ({type(error).__name__}: {str(error)[:120]})") from None
     if packed:
-        raise ValueError(f"{packed[0].filename[:80]!r} is compressed; save it with numpy.savez")
+        raise ValueError(f"{packed[0].filename[:80]!r} is compressed, and too large; save it with numpy.savez")
     for name, array in arrays.items():
         # Text without letters takes no room in its file, for any length in its header.
         if not isinstance(array, np.ndarray) or array.dtype.kind not in NUMBERS + TEXT or not array.dtype.itemsize:
@@ -156,5 +156,9 @@ def _map_member(path: Path, file: IO[bytes], member: ZipInfo) -> NDArray[Any] | 
     return array
 
 
-def _is_readable(member: ZipInfo, largest: int) -> bool:
-    return member.compress_type == ZIP_STORED or (member.compress_type == ZIP_DEFLATED and member.file_size <= largest)
+def _unreadable(members: list[ZipInfo], largest: int) -> list[ZipInfo]:
+    """Return the members that are not unpacked: those of another compression, or all if they are too large."""
+    packed = [member for member in members if member.compress_type != ZIP_STORED]
+    if sum(member.file_size for member in packed) > largest:
+        return packed
+    return [member for member in packed if member.compress_type != ZIP_DEFLATED]

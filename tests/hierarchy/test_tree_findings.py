@@ -1,5 +1,7 @@
 """The doctor of trees: what looks like a slip, and what is mended."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,4 +71,7 @@ def test_one_edit_is_near_and_the_same_name_is_not(name, data):
 def test_other_doors_say_how_many_findings_there_are(cli, file):
     done = cli(file.parent, "data", "tree", "birds.csv").ok()
     assert done.out.count("\nparents: ") == 1
+    content = json.loads(cli(file.parent, "data", "tree", "birds.csv", "--format", "json").ok().out)
+    assert content["levels"][0].keys() == {"name", "nodes"} and content["levels"][-1]["nodes"] <= content["classes"]
+    assert {finding["kind"] for finding in content["findings"]} >= {"parents", "placeholders"}
     assert cli(file.parent, "data", "tree", "birds.csv", "--accept", "parents,placeholders").ok().out.count(": 1 ") == 3

@@ -109,3 +109,14 @@ def test_a_crafted_large_array_is_not_mapped(tmp_path, monkeypatch, content):
         archive.writestr("a.npy", content)
     with pytest.raises(ValueError, match=r"."):
         read_arrays(tmp_path / "a.npz", in_place=True)
+
+
+def test_a_small_file_of_much_content_is_not_unpacked(tmp_path):
+    """Zeros take a thousandth of their size; several arrays count together."""
+    for name in ("a", "b"):
+        np.savez_compressed(
+            tmp_path / f"{name}.npz", **{key: np.zeros(600, dtype=np.uint8) for key in "xy"[: 1 + (name == "b")]}
+        )
+    assert read_arrays(tmp_path / "a.npz", largest=1000)["x"].sum() == 0
+    with pytest.raises(ValueError, match="too large"):
+        read_arrays(tmp_path / "b.npz", largest=1000)

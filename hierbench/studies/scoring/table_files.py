@@ -27,6 +27,7 @@ from hierbench.utils.files import open_regular, read_bytes
 
 LARGEST_JSON = 1 << 28  # bytes
 CELLS = 1 << 22  # numbers parsed at a time
+MAX_VALUES = 1 << 28  # of a .parquet, which may repeat one without limit
 LONGEST_LINE = 1 << 26  # bytes of the first lines of a .csv
 MORE_COLUMNS = 1000  # of a .csv beside those of its classes
 SPLIT_NAMES = ("train", "val", "test")
@@ -271,9 +272,14 @@ def _parquet(path: Path) -> pd.DataFrame:
 
     with open_regular(path, follow=True) as file:
         try:
-            table = pyarrow.parquet.ParquetFile(file).read()
+            content = pyarrow.parquet.ParquetFile(file)
+            groups = [content.metadata.row_group(i) for i in range(content.metadata.num_row_groups)]
+            num_values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
+            table = None if num_values > MAX_VALUES else content.read()
         except (pyarrow.ArrowException, OSError) as error:
             raise ValueError(f"it is not a complete .parquet file ({error})") from None
+    if table is None:
+        raise ValueError(f"it has {num_values:,} values, more than {MAX_VALUES:,}; save arrays with numpy.savez")
     frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
     return frame
 
