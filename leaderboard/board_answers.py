@@ -96,25 +96,27 @@ class BoardAnswers:
 
 
 def board_answers(
-    board: Board, choices: Sequence[RuleChoice], tree: Hierarchy, lacking: Mapping[str, str] | None = None
+    board: Board,
+    choices: Sequence[RuleChoice],
+    tree: Hierarchy,
+    by_run: Mapping[str, RunAnswers] | None = None,
+    lacking: Mapping[str, str] | None = None,
 ) -> BoardAnswers:
-    """Return the answers that are kept beside the runs of a table.
+    """Return the answers of the runs of a table.
 
     Args:
         board: the table.
         choices: the rules.
         tree: of its runs.
+        by_run: {run id: its answers}; by default those that are kept beside the runs.
         lacking: {run id: why it has no answers}, of runs without.
 
     Raises:
         UserError: no row has answers.
     """
     labels = {choice.label for choice in choices}
-    by_run = dict[str, RunAnswers]()
-    for run in trained_runs(board):
-        kept = kept_answers(run)
-        if kept is not None and labels <= kept.nodes.keys():
-            by_run[run.id] = kept
+    by_run = kept_by_run(board) if by_run is None else by_run
+    by_run = {run_id: answers for run_id, answers in by_run.items() if labels <= answers.nodes.keys()}
     rows = list[Row]()
     notes = list[str]()
     for row in board.rows:
@@ -138,6 +140,12 @@ def board_answers(
     return BoardAnswers(
         replace(board, rows=tuple(rows)), choices, by_run, tree, np.asarray(targets, dtype=np.int64), notes
     )
+
+
+def kept_by_run(board: Board) -> dict[str, RunAnswers]:
+    """Return {run id: its answers} of those that are kept beside the trained runs of a table."""
+    kept = {run.id: kept_answers(run) for run in trained_runs(board)}
+    return {run_id: answers for run_id, answers in kept.items() if answers is not None}
 
 
 def trained_runs(board: Board) -> list[Record]:

@@ -24,7 +24,7 @@ from hierbench.execution.resources import choose_device
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.readers import shipped_names, shipped_paths
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.board_answers import BoardAnswers, board_answers, trained_runs
+from hierbench.leaderboard.board_answers import BoardAnswers, board_answers, kept_by_run, trained_runs
 from hierbench.metrics.calibration import BINS, bin_counts, calibration_errors
 from hierbench.metrics.computations import sum_counts
 from hierbench.metrics.node_probabilities import node_tables
@@ -34,7 +34,6 @@ from hierbench.runs.answer_file import (
     LevelCalibration,
     RunAnswers,
     SetRecord,
-    kept_answers,
     write_answers,
 )
 from hierbench.runs.integrity import PREDICTIONS
@@ -42,7 +41,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.record import Record
 from hierbench.runs.run_evidence import Trees
 from hierbench.training.posthoc import validation_scores
-from hierbench.utils.console import Meter
+from hierbench.utils.console import Meter, say
 from hierbench.utils.errors import UserError
 
 SETS: tuple[tuple[SetScore, int | None], ...] = (  # and the level of the groups that have a quantile each
@@ -78,24 +77,29 @@ def answer_board(board: Board, choices: Sequence[RuleChoice], data_dir: Path) ->
     Raises:
         UserError: no row has answers, or the tree is not here.
     """
-    tree = Trees(data_dir).of(trained_runs(board)[0].data)
+    runs = trained_runs(board)
+    tree = Trees(data_dir).of(runs[0].data)
+    by_run = kept_by_run(board)
     lacking = dict[str, str]()
     labels = {choice.label for choice in choices}
-    missing = [
-        run for run in trained_runs(board) if (kept := kept_answers(run)) is None or not labels <= kept.nodes.keys()
-    ]
+    missing = [run for run in runs if run.id not in by_run or not labels <= by_run[run.id].nodes.keys()]
     with Meter("answers", float(len(missing))) as meter:
         for run in missing:
             try:
-                compute_answers(run, tree, choices, data_dir)
+                by_run[run.id] = compute_answers(run, tree, choices, data_dir, by_run.get(run.id))
+                write_answers(run.folder, by_run[run.id])
             except UserError as error:
                 lacking[run.id] = str(error)
+            except OSError as error:  # a full or read-only disk; the table needs no file
+                say(f"note: the answers of run {run.id[:12]} are not kept: {error.strerror or error}")
             meter.end_part(run.id, 1.0)
-    return board_answers(board, choices, tree, lacking)
+    return board_answers(board, choices, tree, by_run, lacking)
 
 
-def compute_answers(run: Record, tree: Hierarchy, choices: Sequence[RuleChoice], data_dir: Path) -> None:
-    """Write the answers of a run into its folder, beside those of other rules that are there.
+def compute_answers(
+    run: Record, tree: Hierarchy, choices: Sequence[RuleChoice], data_dir: Path, earlier: RunAnswers | None = None
+) -> RunAnswers:
+    """Return the answers of a run, with earlier ones of other rules.
 
     Raises:
         UserError: its scores, its checkpoint or its data are not here.
@@ -116,7 +120,6 @@ def compute_answers(run: Record, tree: Hierarchy, choices: Sequence[RuleChoice],
     all_scores = RunScores(*parts)
     answers = answers_of(all_scores, tree, choices)
     record = answers.record
-    earlier = kept_answers(run)
     method = job.method.cls
     logits = issubclass(method, Method) and method.has_logits(job.params)
     nodes = answers.nodes
@@ -126,7 +129,7 @@ def compute_answers(run: Record, tree: Hierarchy, choices: Sequence[RuleChoice],
         curves = {**earlier.record.curves, **record.curves}
         record = record.model_copy(update={"labels": list(nodes), "parameters": parameters, "curves": curves})
     record = record.model_copy(update={"predictions": digest, "logits": logits})
-    write_answers(run.folder, replace(answers, nodes=nodes, record=record))
+    return replace(answers, nodes=nodes, record=record)
 
 
 def read_trees(references: Sequence[str], tree: Hierarchy) -> dict[str, Hierarchy]:

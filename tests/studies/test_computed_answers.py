@@ -127,6 +127,16 @@ def test_from_python(answered):
         answers.table("all")
 
 
+def test_a_disk_that_takes_no_answers_shows_the_table(answered, capsys, monkeypatch):
+    def full(folder, answers):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("hierbench.studies.computed_answers.write_answers", full)
+    board = hierbench.board("shapes", answered[0] / "runs")
+    answers = hierbench.answer_board(board, rules=["climbing:threshold=0.7"], data_dir=answered[0] / "data")
+    assert len(answers.frame()) == 2 and "are not kept: Read-only file system" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["answers", "reliability"])
 def test_pictures(answered, cli, kind):
     done = cli(answered[0], "plot", kind, "--dataset", "shapes", "--output", f"{kind}.svg").ok()
