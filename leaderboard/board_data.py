@@ -40,6 +40,7 @@ class BoardData:
         file: of a user's dataset, "" for a name; with it and `data_dir`, prepared data, pictures find the tree.
         examples: {row: {metric: values [S, N] by seed and image}} where they were read.
         intervals: what the half-widths are over, "seeds", or seeds and "images".
+        family: the rows that are tested together, of which the table shows some; by default those of the table.
     """
 
     dataset: str
@@ -56,6 +57,7 @@ class BoardData:
     data_dir: Path = field(default=Path("data"), compare=False)
     examples: Mapping[RowKey, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     intervals: Literal["seeds", "images"] = "seeds"
+    family: tuple[Row, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         """Put the rows into the order of a table."""
@@ -83,7 +85,7 @@ class BoardData:
     def tests(self) -> dict[tuple[RowKey, str], Difference]:
         """The tests of the table, see `baseline_tests`: over seeds and images in a table of the protocol's."""
         names = [column.name for column in self.shown]
-        return baseline_tests(self.rows, names, self.seeds, self.examples if self.tests_images else None)
+        return baseline_tests(self.family or self.rows, names, self.seeds, self.examples if self.tests_images else None)
 
     @property
     def tests_images(self) -> bool:

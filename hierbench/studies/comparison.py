@@ -33,8 +33,10 @@ from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, check_columns
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import requested_records
+from hierbench.leaderboard.statistics import Row
 from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import default_uri, page_of_runs
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.requests import Budget
 from hierbench.studies.dry_run import about, megabytes
 from hierbench.studies.study import StudyReport, StudyResult, carry_out
@@ -150,6 +152,7 @@ def comparison_report(plan: Plan, columns: Sequence[Column]) -> StudyReport:
     ids = [job.id for job in plan.jobs if job.shown]
     board = Board.of(options.dataset, requested_records(options.runs, ids, AGAIN), ids)
     board = with_columns(board, columns, options.data_dir)
+    board = replace(board, family=leaderboard_rows(board, columns, options))
     file = options.runs / f"leaderboard-{board.dataset}.md"
     means = {
         f"{column.name}/{row.type} {row.title}": row.metrics[column.name].mean
@@ -165,6 +168,18 @@ def comparison_report(plan: Plan, columns: Sequence[Column]) -> StudyReport:
         means={name: mean for name, mean in means.items() if mean is not None},
         board=board,
     )
+
+
+def leaderboard_rows(board: Board, columns: Sequence[Column], options: Options) -> tuple[Row, ...]:
+    """Return the rows of the leaderboard that a table's runs belong to, whose tests are one family; () of another."""
+    try:
+        whole = Board.of(options.dataset, read_records(options.runs), protocol=options.protocol)
+    except UserError:
+        return ()
+    runs = {row.key: row.runs for row in whole.rows}
+    if any(runs.get(row.key) != row.runs for row in board.rows):
+        return ()
+    return with_columns(whole, columns, options.data_dir).of_runs.rows
 
 
 def _places(board: Board, options: Options) -> list[str]:

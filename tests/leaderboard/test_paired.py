@@ -3,13 +3,21 @@
 import json
 import math
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.stats
 
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.changes import different_keys
+from hierbench.leaderboard.columns import PAPER_COLUMNS
 from hierbench.leaderboard.paired import difference, holm
+from hierbench.runs.record_reader import read_records
+from hierbench.runs.store import Store
+from hierbench.studies.comparison import leaderboard_rows
+from tests.support import mistake_runs
 
 
 def test_paired_by_hand():
@@ -136,3 +144,26 @@ def test_tables_of_equal_methods_show_no_arrow(kind, num_rows, num_seeds, counts
         significant += min(holm([gap.p for gap in gaps if gap is not None])) < 0.05
     assert significant <= MOST_FALSE
     assert significant > 2 or kind == "images" or counts  # Welch's and those of few images are cautious
+
+
+def test_a_run_of_few_rows_has_the_tests_of_the_leaderboard(tmp_path):
+    prepared = mistake_runs.prepare(tmp_path / "data", per_class=10)
+    targets = prepared.arrays("test")[1]
+    store = Store(tmp_path / "runs")
+    ids = {
+        method: [
+            mistake_runs.store_run(
+                store, prepared, method, "type-II", mistake_runs.random_scores(targets, 6, seed, skill), targets, seed
+            )
+            for seed in range(3)
+        ]
+        for method, skill in [("ce", 1.0), ("haframe", 2.0), ("soft_labels", 3.0)]
+    }
+    records = read_records(tmp_path / "runs")
+    whole = Board.of("shapes", records)
+    some = Board.of("shapes", records, ids["ce"] + ids["haframe"])
+    options = SimpleNamespace(dataset="shapes", runs=tmp_path / "runs", protocol="paper", data_dir=tmp_path / "data")
+    shown = replace(some, family=leaderboard_rows(some, PAPER_COLUMNS, options))
+    assert shown.tests == whole.tests != some.tests and len(shown.rows) == 2
+    fewer = Board.of("shapes", records, ids["ce"][:2] + ids["haframe"][:2])
+    assert leaderboard_rows(fewer, PAPER_COLUMNS, options) == ()
