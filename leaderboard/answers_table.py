@@ -85,10 +85,11 @@ def short_table(answers: BoardAnswers) -> Table:
         cells.append(Number(metrics[BEST_CLASS][row.key]["correct"].mean, ".1f"))
         for share in shares:
             fitted = [choice for choice in answers.choices if choice.accuracy == share]
-            best = max(fitted, key=lambda choice: metrics[choice.label][row.key]["scaled_accuracy"].mean or 0.0)
-            best_metrics = metrics[best.label][row.key]
+            scores = [metrics[choice.label][row.key]["scaled_accuracy"].mean or 0.0 for choice in fitted]
+            best = [choice for choice, score in zip(fitted, scores, strict=True) if score == max(scores)]
+            best_metrics = metrics[best[0].label][row.key]
             cells += [
-                Text(best.rule.title),
+                Text(" = ".join(choice.rule.title for choice in best)),
                 *(Number(best_metrics[name].mean, ".1f") for name in ("correct", "coverage")),
             ]
         lines.append(Line(cells))

@@ -70,7 +70,8 @@ class BoardAnswers:
             ]
             cells = {name: summarise([percent[name] * value[name] for value in values]) for name in DEFAULT_METRICS}
             rows.append(replace(row, metrics={**row.metrics, **cells}))
-        return replace(self.board, rows=mark_rows(rows, columns), columns=columns)
+        compared = [column for column in columns if choice.accuracy is None or column.name != "correct"]  # not fitted to
+        return replace(self.board, rows=mark_rows(rows, compared), columns=columns)
 
     def areas(self, choice: RuleChoice, row: Row) -> list[float]:
         """Return the area under the curve of a fitted rule for each run of a row, [] for a rule without one."""
