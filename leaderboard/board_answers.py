@@ -70,7 +70,8 @@ class BoardAnswers:
             ]
             cells = {name: summarise([percent[name] * value[name] for value in values]) for name in DEFAULT_METRICS}
             rows.append(replace(row, metrics={**row.metrics, **cells}))
-        compared = [column for column in columns if choice.accuracy is None or column.name != "correct"]  # not fitted to
+        is_fitted = choice.accuracy is not None  # to this share of correct answers
+        compared = [column for column in columns if not (is_fitted and column.name == "correct")]
         return replace(self.board, rows=mark_rows(rows, compared), columns=columns)
 
     def areas(self, choice: RuleChoice, row: Row) -> list[float]:

@@ -19,7 +19,6 @@ from hierbench.execution.inputs import Inputs
 from hierbench.execution.parameters import stand_in_tree
 from hierbench.execution.resources import Setting
 from hierbench.execution.timing import Trainee, Workload, measure_seconds
-from hierbench.execution.workers import seconds_to_start
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.methods.ce import CrossEntropy
 from hierbench.models.libraries.lookup import cached_backbone
@@ -27,8 +26,7 @@ from hierbench.runs.record_reader import read_records
 from hierbench.training.fabric import resolve_precision
 from hierbench.training.feature_extraction import IMAGES_PER_BLOCK, blocks_at_once, frozen_backbone, one_thread_each
 
-PROBE_BATCH = {"cpu": 8, "cuda": 64}  # images of a first step, which determines the batch to time
-BUDGET = 0.3  # seconds that one timed step may take
+PROBE_BATCH = {"cpu": 2, "cuda": 64}  # images of a timed step
 ROUNDS = 3
 PROBE = 2  # images of a first forward pass, which tells how many are timed
 MAX_TIMED_SECONDS = 0.5  # seconds of the timed pass, at the speed of the first
@@ -51,7 +49,7 @@ class Estimate:
     """The expected time and memory of the training jobs of a plan on this machine."""
 
     per_job: Mapping[FeatureType, float]  # seconds of one job with the baseline's head, by type
-    seconds: float | None  # of all jobs, with their extractions and the start of the processes that run them
+    seconds: float | None  # of all jobs, with their extractions
     extractions: Sequence[Extraction]  # the caches of features that they train on
 
 
@@ -74,8 +72,7 @@ def estimate(
         return Estimate({}, None, extractions)
     jobs = [per_job[kind] for kind in kinds]
     seconds = max(sum(jobs) / setting.workers, max(jobs)) + sum(each.seconds or 0.0 for each in extractions)
-    # Small jobs take less time than the processes that run them take to start.
-    return Estimate(per_job, seconds + seconds_to_start(setting), extractions)
+    return Estimate(per_job, seconds, extractions)
 
 
 def recorded_seconds(recipe: Recipe, setting: Setting) -> dict[FeatureType, float]:
@@ -99,7 +96,10 @@ def _sizes(recipe: Recipe, inputs: Inputs) -> dict[str, int]:
 def _seconds_per_job(
     recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, setting: Setting
 ) -> dict[FeatureType, float]:
-    """Return the seconds of a job's steps by type; one device is timed on its part of a batch."""
+    """Return the seconds of a job's steps by type; one device is timed on its part of a batch.
+
+    One backbone that is trained is measured once for all types, whose heads cost little beside it.
+    """
     sizes = _sizes(recipe, inputs)
     prepared = inputs.prepared
     before = torch.get_num_threads()
@@ -109,11 +109,11 @@ def _seconds_per_job(
     steps = recipe.train.steps or recipe.train.epochs * (num // batch)  # the last short batch of an epoch is dropped
     part = max(2, min(batch, recipe.train.micro_batch or batch) // setting.devices)
     torch.set_num_threads(setting.threads or before)
+    measured = sorted(set(kinds)) if recipe.model.frozen else sorted(set(kinds))[:1]
+    images = steps * batch / setting.devices
     try:
-        return {
-            kind: seconds_per_image(recipe, kind, tree, setting.device, part) * steps * batch / setting.devices
-            for kind in sorted(set(kinds))
-        }
+        seconds = {kind: seconds_per_image(recipe, kind, tree, setting.device, part) * images for kind in measured}
+        return {kind: seconds.get(kind, seconds[measured[0]]) for kind in kinds}
     finally:
         torch.set_num_threads(before)
 
@@ -127,25 +127,15 @@ def seconds_per_image(
     """
     precision = resolve_precision(recipe.train.precision, device, frozen=recipe.model.frozen)
 
-    def make_trainee(batch: int) -> Trainee:
-        size = recipe.expected.image_size
-        work = Workload(recipe.model, recipe.augment, size, hierarchy, batch, device, precision)
-        return Trainee(work, CrossEntropy, feature_type)
-
+    size = recipe.expected.image_size
+    # A step on features takes milliseconds, so that few images or rounds are not enough.
+    batch = batch_size if recipe.model.frozen else min(PROBE_BATCH[device], batch_size)
+    rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
     with torch.random.fork_rng(devices=[]):
-        batch = min(PROBE_BATCH[device], batch_size)
-        trainee = make_trainee(batch)
+        work = Workload(recipe.model, recipe.augment, size, hierarchy, batch, device, precision)
+        trainee = Trainee(work, CrossEntropy, feature_type)
         trainee.train()  # warm-up
-        seconds = min(measure_seconds(trainee.train, device) for _ in range(ROUNDS))  # something else may run meanwhile
-        larger = min(batch_size, int(batch * BUDGET / seconds))
-        if larger > batch:
-            batch = larger
-            trainee = make_trainee(larger)
-            trainee.train()
-            # A step on features takes milliseconds, so that one is not enough.
-            rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
-            seconds = statistics.median(measure_seconds(trainee.train, device) for _ in range(rounds))
-        return seconds / batch
+        return statistics.median(measure_seconds(trainee.train, device) for _ in range(rounds)) / batch
 
 
 def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, device: str | None) -> list[Extraction]:

@@ -7,25 +7,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hierbench.api.method import Method
-from hierbench.config.rates import Rates
 from hierbench.config.sections import Augment, FeatureType, Model, Precision
-from hierbench.config.spec import TrainSpec
 from hierbench.data.augment import make_crop
 from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.loader import Split
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models import build_classifier
 from hierbench.models.libraries.lookup import cached_backbone
-from hierbench.training.step import Step, make_optimizer
-
-RATE = 1e-4  # small, so that the loss on noise stays finite
 
 
 def measure_seconds(function: Callable[[], object], device: str) -> float:
@@ -101,25 +95,24 @@ def _hold_noise(split: Split, noise: Tensor, work: Workload) -> None:
 
 
 class Trainee:
-    """A model on the workload, and its training step: without Fabric and not compiled, it starts seconds sooner."""
+    """A model on the workload, and the passes of its training step.
+
+    Without Fabric and an optimizer, whose imports take seconds and whose step is short beside the passes, and not
+    compiled.
+    """
 
     def __init__(self, work: Workload, method: type[Method], feature_type: FeatureType) -> None:
         self.work = work
         torch.backends.cudnn.benchmark = True  # as in training
         model = build_classifier(method, work.hierarchy, feature_type, work.model)
         self.model = model.to(work.device).to(memory_format=torch.channels_last)
-        rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
-        train = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
-        self.optimizer = make_optimizer(model, train)
-        self.step = Step(model.method, self.outputs, self.optimizer)
-
-    def outputs(self, images: Tensor) -> Any:
-        """Return the method's outputs for images [B, 3, H, W]."""
-        with self.work.autocast():
-            return self.model(images)
 
     def train(self, steps: int = 1) -> None:
-        """Gather, augment and normalise batches, and do a training step on each."""
+        """Gather, augment and normalise batches, and do a forward and a backward pass of each."""
         self.model.train()
-        for part in self.work.train_batches(steps):
-            self.step([part], self.work.batch)
+        for images, targets in self.work.train_batches(steps):
+            self.model.zero_grad()
+            with self.work.autocast():
+                outputs = self.model(images)
+            loss = torch.stack(list(self.model.method.loss(outputs, targets).values())).sum()
+            loss.backward()

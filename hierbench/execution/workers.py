@@ -7,7 +7,6 @@ in a fork. Elsewhere libraries do not survive a fork, and each worker starts a P
 import multiprocessing
 import os
 import sys
-import time
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -19,7 +18,6 @@ from hierbench.execution.resources import Setting
 from hierbench.execution.run_job import Outcome, can_compute, execute, receive_job, record_death
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL
-from hierbench.training.fabric import import_fabric
 from hierbench.utils.console import throttled
 from hierbench.utils.processes import describe_exit, starting_children
 
@@ -36,19 +34,6 @@ def start_server() -> ForkServerContext | SpawnContext:
     with starting_children():
         forkserver.ensure_running()
     return multiprocessing.get_context("forkserver")
-
-
-def seconds_to_start(setting: Setting) -> float:
-    """Return how long workers take to start: one that does nothing is started, unless this process is the only one."""
-    began = time.perf_counter()
-    if setting.in_process:
-        import_fabric()
-    else:
-        process = start_server().Process(target=import_fabric)
-        with starting_children(forked=FORKED):
-            process.start()
-        process.join()
-    return time.perf_counter() - began
 
 
 def run_in_workers(queue: Queue, setting: Setting) -> None:

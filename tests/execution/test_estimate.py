@@ -1,4 +1,4 @@
-"""The estimate of a plan's time: a measured step times the steps, plus start-up."""
+"""The estimate of a plan's time: a measured step times the steps."""
 
 from pathlib import Path
 
@@ -24,16 +24,15 @@ def test_the_estimate_is_that_of_the_steps(monkeypatch):
         return 0.1 if kind == "type-I" else 0.2
 
     monkeypatch.setattr(estimating, "seconds_per_image", seconds)
-    monkeypatch.setattr(estimating, "seconds_to_start", lambda setting: 3.0)
     job_seconds = 2 * 40 * 0.1  # of 45 images the last 5 are dropped
     for kinds, workers, expected in (
         (["type-I"], 1, job_seconds),
-        (["type-I"] * 3 + ["type-II"], 2, 5 * job_seconds / 2),
+        (["type-I"] * 3 + ["type-II"], 2, 4 * job_seconds / 2),
         (["type-I"], 8, job_seconds),  # one job is not split
     ):
         estimated = estimate(recipe, kinds, Inputs(None), Setting(Path(), Path(), workers=workers, threads=1))
-        assert estimated.seconds == pytest.approx(expected + 3.0)  # with the start of the processes
-    assert measured == [("type-I", 10), ("type-I", 10), ("type-II", 10), ("type-I", 10)]
+        assert estimated.seconds == pytest.approx(expected)
+    assert measured == [("type-I", 10)] * 3  # types of one backbone are measured once
 
 
 def test_the_estimate_times_a_training_step(monkeypatch):

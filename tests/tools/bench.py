@@ -32,14 +32,16 @@ from torch.nn import functional
 
 from hierbench.api.method import Method
 from hierbench.api.registry import LoadedMethod, find_all
+from hierbench.config.rates import Rates
 from hierbench.config.sections import FEATURE_TYPES, Augment, FeatureType, Model, Precision
+from hierbench.config.spec import TrainSpec
 from hierbench.data.image import decode_file
 from hierbench.data.source import Piece, Source, shipped_paths
 from hierbench.data.writer import write_images
 from hierbench.execution import timing
 from hierbench.execution.parameters import stand_in_tree
 from hierbench.execution.resources import choose_device
-from hierbench.execution.timing import RATE, Workload, measure_seconds
+from hierbench.execution.timing import Workload, measure_seconds
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.table import Line, Number, Table, Text
@@ -51,7 +53,7 @@ from hierbench.models import build_backbone
 from hierbench.models.classifier import compile_embedding
 from hierbench.training.fabric import IMAGE_TYPES, make_fabric, resolve_precision
 from hierbench.training.posthoc import rescored_chunks
-from hierbench.training.step import Step
+from hierbench.training.step import Step, make_optimizer
 from hierbench.utils.console import Meter
 from hierbench.utils.processes import num_cores
 
@@ -59,6 +61,7 @@ INAT = (3, 4, 9, 34, 57, 72, 1010)  # nodes per level of iNaturalist 2019
 SMALL_IMAGES = Augment(crop="pad", pad=4, pad_mode="reflect", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 LARGE_IMAGES = Augment(crop="random-resized", flip=True, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 PREPARED_SIZE = (224, 224)
+RATE = 1e-4  # small, so that the loss on noise stays finite
 FLOAT32: Precision = "float32"
 UNITS = 600  # D of type I, as in the paper
 LIMIT = 10.0  # seconds after which no further round of a type's steps begins
@@ -134,11 +137,19 @@ class Trainee(timing.Trainee):
         super().__init__(work, method, feature_type)
         self.head = head_pass(self.model.method, work.targets)
         fabric = make_fabric(work.device, work.precision)
-        wrapped, optimizer = fabric.setup(self.model, self.optimizer)
+        rates = Rates(backbone=RATE, transform=RATE, classifier=RATE)
+        train = TrainSpec(epochs=1, batch_size=work.batch, momentum=0.9, weight_decay=5e-4, lr=rates)
+        wrapped, optimizer = fabric.setup(self.model, make_optimizer(self.model, train))
         self.step = Step(self.model.method, wrapped, optimizer, fabric.backward)
         if work.device == "cuda" and not work.model.frozen:
             shape = (work.batch, 3, *(work.model.input_size or work.image_size))
             compile_embedding(self.model, [shape], IMAGE_TYPES[work.precision], fabric.autocast)
+
+    def train(self, steps: int = 1) -> None:
+        """Gather, augment and normalise batches, and do a training step on each."""
+        self.model.train()
+        for part in self.work.train_batches(steps):
+            self.step([part], self.work.batch)
 
     def besides_the_model(self, times: int = 1) -> None:
         """Do everything except backbone, feature extractor and optimizer: data path, head, loss, and metrics."""
