@@ -1,6 +1,6 @@
 """Images that are the same in two splits, or in two classes: a note on data, which is left as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -11,21 +11,25 @@ from hierbench.data.source import Labels
 from hierbench.utils.text import counted
 
 
+def digest_of_pixels(image: NDArray[Any]) -> bytes:
+    """Return a digest that equal images share."""
+    return blake2b(np.ascontiguousarray(image).data, digest_size=16).digest()
+
+
 def describe_duplicates(
-    images: Mapping[str, NDArray[Any]], labels: Mapping[str, Labels], names: Mapping[str, Sequence[str]]
+    digests: Mapping[str, Iterable[bytes]], labels: Mapping[str, Labels], names: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """Return a line for each pair of splits that share images, and one for classes of a split that do.
 
     Args:
-        images: [N, ...] of each split, compared by their pixels.
+        digests: of the N images of each split, see `digest_of_pixels`.
         labels: [N] of each split.
         names: of the images of each split.
     """
     first: dict[bytes, tuple[str, int]] = {}
     pairs: dict[tuple[str, str], list[tuple[str, str, bool]]] = {}
-    for split, pixels in images.items():
-        for row in range(len(pixels)):
-            digest = blake2b(np.ascontiguousarray(pixels[row]).data, digest_size=16).digest()
+    for split, split_digests in digests.items():
+        for row, digest in enumerate(split_digests):
             other_split, other_row = first.setdefault(digest, (split, row))
             differs = bool(labels[split][row] != labels[other_split][other_row])
             if other_split != split or (differs and other_row != row):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.spec import json_digest as digest_of_content
-from hierbench.data.duplicates import describe_duplicates
+from hierbench.data.duplicates import describe_duplicates, digest_of_pixels
 from hierbench.data.missing_images import leave_out_missing
 from hierbench.data.prepared import Prepared, Progress, arrays_digest, find, remember_check
 from hierbench.data.source import KeptError, Labels, Source, SourceRequest
@@ -260,7 +260,8 @@ def _complete(
     if recipe.source is not None and vectors is None:
         images = {split: map_array(images_file(partial, split)) for split in SPLITS}
         names = {split: list(compress(ids[split], done[split])) for split in SPLITS}
-        late_remarks += describe_duplicates(images, {split: rows[split] for split in SPLITS}, names)
+        digests = {split: map(digest_of_pixels, pixels) for split, pixels in images.items()}
+        late_remarks += describe_duplicates(digests, {split: rows[split] for split in SPLITS}, names)
     meta = {
         "schema": 1,
         "dataset": recipe.data.dataset,

@@ -7,6 +7,7 @@ from PIL import Image, ImageOps
 from hierbench.data.duplicates import describe_duplicates
 from hierbench.data.image import decode_pixels, exif_orientation, turned
 from hierbench.data.prepare import prepare
+from hierbench.data.user.template import TemplateRequest, write_recipe
 from tests.support import miniatures
 from tests.support.birds import write_file
 
@@ -43,6 +44,12 @@ def test_turned_broken_and_repeated_photographs_are_counted(tmp_path):
     other = birds / "images/mallard/again.jpg"
     other.write_bytes(others[0].read_bytes())
     (birds / "images/wren/broken.jpg").write_bytes(b"no image")
+    said = list[str]()
+    request = TemplateRequest(
+        "birds", str(birds / "images"), str(birds / "taxonomy.csv"), tmp_path / "new.toml", skip_broken=True
+    )
+    write_recipe(request, lambda share: None, said.append)
+    assert any("again.jpg" in line and "another" in line for line in said)
     file = write_file(birds, change=("[expected]", "skip_broken = true\n[expected]"))
     remark = prepare(file, tmp_path / "data").meta["remark"]
     assert "1 image that cannot be read left out: wren/broken.jpg" in remark
@@ -51,10 +58,10 @@ def test_turned_broken_and_repeated_photographs_are_counted(tmp_path):
 
 
 def test_duplicates_across_splits_and_classes():
-    images = {"train": np.array([[1], [2], [3], [3]]), "val": np.array([[4]]), "test": np.array([[1], [2], [5]])}
+    digests = {"train": [b"1", b"2", b"3", b"3"], "val": [b"4"], "test": [b"1", b"2", b"5"]}
     labels = {"train": np.array([0, 0, 1, 0]), "val": np.array([0]), "test": np.array([0, 1, 1])}
     names = {split: [f"{split}{row}" for row in range(len(rows))] for split, rows in labels.items()}
-    assert describe_duplicates(images, labels, names) == [
+    assert describe_duplicates(digests, labels, names) == [
         "1 train image is also in another class, first train3 as train2",
         "2 test images are also in train, 1 under another label, first test0 as train0",
     ]

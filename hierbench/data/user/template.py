@@ -19,6 +19,7 @@ from hierbench.config.recipe import parse_recipe, recipe_names
 from hierbench.config.recipe_source import check_name
 from hierbench.config.sections import Expected
 from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
+from hierbench.data.duplicates import describe_duplicates, digest_of_pixels
 from hierbench.data.image import UnreadableImageError
 from hierbench.data.missing_images import MAX_NAMED_IMAGES, MAX_NAMES, unreadable_images
 from hierbench.data.source import Source
@@ -102,7 +103,7 @@ def write_recipe(
     source = open_source(recipe.model_copy(update={"source": recipe.user_source.below(Path().absolute())}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
-    measured, broken = measure(source, progress)
+    measured, broken, digests = measure(source, progress)
     labels = source.labels
     if broken:
         names = [piece_name(source, piece) for piece in broken]
@@ -112,7 +113,7 @@ def write_recipe(
         labels = {s: np.delete(rows, [row for split, row in broken if split == s]) for s, rows in labels.items()}
         if len(np.unique(labels["train"])) < len(source.paths):
             raise UserError("a class has no training image left without the images that cannot be read")
-    for line in source.late_remarks():
+    for line in [*source.late_remarks(), *describe_duplicates(digests, source.labels, source.ids)]:
         announce(line)
     sizes = dataset_sizes(source.paths, labels, request.size)
     folder = request.output.absolute().parent
@@ -157,22 +158,27 @@ def piece_name(source: Source, piece: tuple[str, int]) -> str:
 
 def measure(
     source: Source, progress: Callable[[float], None]
-) -> tuple[tuple[list[float], list[float]], dict[tuple[str, int], str]]:
-    """Read every image, and return what their pixels are like and why some cannot be read.
+) -> tuple[tuple[list[float], list[float]], dict[tuple[str, int], str], dict[str, list[bytes]]]:
+    """Read every image, and return what their pixels are like, why some cannot be read, and which are equal.
 
     Returns:
-        Mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED images; and {(split, row):
-        reason} of images that cannot be read.
+        Mean and standard deviation per channel, of values from 0 to 1, over up to MEASURED images; {(split, row):
+        reason} of images that cannot be read; and digests [N] of each split, of those a number of their own.
     """
     pieces = list(source.pieces())
     train = np.flatnonzero([piece.split == "train" for piece in pieces])
     chosen = set(train[np.linspace(0, len(train) - 1, MEASURED).astype(int)].tolist())
 
+    digests = {split: [b""] * len(rows) for split, rows in source.labels.items()}
+
     def sums(number: int) -> tuple[Channels, Channels] | str | None:
+        piece = pieces[number]
+        digests[piece.split][piece.start] = number.to_bytes(8)
         try:
-            image = pieces[number].load()[0]
+            image = piece.load()[0]
         except UnreadableImageError as error:
             return str(error)
+        digests[piece.split][piece.start] = digest_of_pixels(image)
         if number not in chosen:
             return None
         pixels: Channels = image.reshape(3, -1).astype(np.float64) / 255
@@ -196,7 +202,7 @@ def measure(
     average = first / max(1, num_measured)
     deviation = np.sqrt(np.maximum(second / max(1, num_measured) - average**2, 1e-6))
     rounded = [[round(float(value), 3) for value in values] for values in (average, deviation)]
-    return (rounded[0], rounded[1]), unreadable
+    return (rounded[0], rounded[1]), unreadable, digests
 
 
 def _width(backbone: str) -> int:
