@@ -13,7 +13,7 @@ import typer
 
 from hierbench.cli import data, methods, site
 from hierbench.cli.command import group
-from hierbench.utils.errors import MAX_ERROR, UserError
+from hierbench.utils.errors import MAX_ERROR, UserError, as_options
 from hierbench.utils.text import one_line
 
 COMMAND_FILES = """
@@ -76,7 +76,7 @@ def main() -> None:
         if shows_traceback.get():
             error.__suppress_context__ = False  # also the cause that the line stands for
             print_exception(error)
-        text = error.format_message() if isinstance(error, typer.TyperException) else str(error)
+        text = error.format_message() if isinstance(error, typer.TyperException) else as_options(error)
         if type(error).__name__ == "NoArgsIsHelpError":
             print(text)
             raise SystemExit(2) from None

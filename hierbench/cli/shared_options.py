@@ -1,6 +1,5 @@
 """The options that several commands share; those of commands that train are in `hierbench.config.options`."""
 
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typer.models import OptionInfo
 from hierbench.config.completion import complete_dataset, complete_last
 from hierbench.config.tree_options import DEFAULT_OPTIONS
 from hierbench.leaderboard.formats import Format
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import UserError, named_arguments
 
 
 def complete_metrics(incomplete: str) -> list[str]:
@@ -55,7 +54,7 @@ def plain_trees(tree: str | None) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        if re.search(rf"--({'|'.join(PLAIN_TREES)})\b", str(error)):
+        if any(argument.name in PLAIN_TREES for argument in named_arguments(error)):
             way = f"hierbench data tree {shlex.quote(str(tree))} OPTIONS --output tree.csv"
             raise UserError(f"{error}; options of trees are those of: {way}") from error
         raise

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.utils.arrays import with_columns
-from hierbench.utils.errors import UserError, nearest
+from hierbench.utils.errors import Argument, InputError, UserError, nearest
 
 ClassOrder = Literal["tree", "alphabetical"]
 NumberOrder = Literal["tree", "alphabetical", "unknown"]
@@ -20,6 +20,8 @@ CONVERSIONS = {  # objects that are not read, and what to give in their place
     "xarray": "SCORES.to_pandas()",
     "scipy": "SCORES.toarray()",
 }
+TREE_ORDER = Argument("order", "tree")
+ALPHABETICAL_ORDER = Argument("order", "alphabetical")
 INTEGER = re.compile(r"[+-]?\d{1,18}(\.0*)?")
 
 
@@ -112,9 +114,11 @@ def number_order(tree: Hierarchy, order: NumberOrder | None, name: str) -> IntAr
     if order != "unknown" or tree.has_numbers or np.array_equal(alphabetical, in_tree):
         return in_tree
     firsts = [", ".join(repr(tree.classes[i]) for i in some[:3]) for some in (in_tree, alphabetical)]
-    raise UserError(
+    raise InputError(
         f"{name}: nothing names the classes, which may be in the order of the tree, {firsts[0]}, ..., or in "
-        f"alphabetical order, {firsts[1]}, ...: give --order tree, --order alphabetical, or names"
+        f"alphabetical order, {firsts[1]}, ...: give {TREE_ORDER}, {ALPHABETICAL_ORDER}, or names",
+        TREE_ORDER,
+        ALPHABETICAL_ORDER,
     )
 
 
@@ -228,9 +232,10 @@ def _of_numbers(values: IntArray, tree: Hierarchy, name: str) -> IntArray:
         level = tree.level_of(str(unknown[0]))
         if level is not None:
             raise _inner_node(str(unknown[0]), level, row, name)
-        raise UserError(
+        raise InputError(
             f"{name}: {unknown[0]} in row {row} is not a class of the tree, whose classes are the numbers "
-            f"{tree.classes[0]} to {tree.classes[-1]}; if these are places in that order, give --order tree"
+            f"{tree.classes[0]} to {tree.classes[-1]}; if these are places in that order, give {TREE_ORDER}",
+            TREE_ORDER,
         )
     return np.array([index[number] for number in values.ravel().tolist()], dtype=np.int64).reshape(values.shape)
 

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.node_paths import Branches, NodePath, check_size, paths_from_edges
+from hierbench.utils.errors import Argument, InputError
 
+NAME_AND_CHILDREN = Argument("columns", "NAME,CHILDREN")
 CHILDREN = ("children", "subcategory", "subcategories", "subclasses", "nodes", "items", "child")
 NAME_KEYS = ("name", "labelname", "label", "title", "id", "text", "key")
 Item = TypeVar("Item")
@@ -32,13 +34,14 @@ def branches_of_objects(items: Sequence[Mapping[str, Any]], options: TreeOptions
     first = next(item for item in items if children_key(item))
     if options.columns:
         if len(options.choices) != 2:
-            raise ValueError("nested objects have two keys, --columns NAME,CHILDREN")
+            raise InputError(f"nested objects have two keys, {NAME_AND_CHILDREN}", NAME_AND_CHILDREN)
         name, children = options.choices
     else:
         children = str(children_key(first))
         name = _name_key(first, children) or ""
     if not any(name in item for item in items):
-        raise ValueError(f"its objects have no name beside {children!r}; give --columns NAME,CHILDREN")
+        message = f"its objects have no name beside {children!r}; give {NAME_AND_CHILDREN}"
+        raise InputError(message, NAME_AND_CHILDREN)
     others = dict[str, None]()
 
     def name_of(item: Any, above: NodePath) -> str:

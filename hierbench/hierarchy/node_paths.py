@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hierbench.config.tree_options import Parents
+from hierbench.utils.errors import Argument, InputError
 from hierbench.utils.text import counted
 
 MOST_CLASSES = 1_000_000
@@ -31,7 +32,7 @@ class Branches:
         layout: the columns and the direction.
         notes: what was left out, counted or ignored.
         places: where each path is, as in "line 3"; or none.
-        join: the advice where classes repeat.
+        join: the argument that joins columns to one name, where classes repeat.
         may_repeat: whether equal paths are one class, as where columns were left out.
         levels: the names of the levels, where the source has them.
         num_blanks: rows whose coarsest cell is missing.
@@ -43,7 +44,7 @@ class Branches:
     layout: str
     notes: tuple[str, ...] = ()
     places: Sequence[str] = ()
-    join: str = ""
+    join: Argument | None = None
     may_repeat: bool = False
     levels: tuple[str, ...] = ()
     num_blanks: int = 0
@@ -125,7 +126,7 @@ def paths_from_edges(
     names = names or {}
     several = [node for node, listed in parents_of.items() if len(listed) > 1]
     if several and parents == "error":
-        raise ValueError(_describe_several(several, parents_of, names))
+        raise _several_parents(several, parents_of, names)
     roots = [node for node, listed in parents_of.items() if not listed]
     root = roots[0] if len(roots) == 1 else None
     depth: dict[str, int] = {}
@@ -168,7 +169,9 @@ def _topological_order(parents_of: Mapping[str, list[str]], children_of: Mapping
     return order
 
 
-def _describe_several(several: Sequence[str], parents_of: Mapping[str, list[str]], names: Mapping[str, str]) -> str:
+def _several_parents(
+    several: Sequence[str], parents_of: Mapping[str, list[str]], names: Mapping[str, str]
+) -> InputError:
     def show(node: str) -> str:
         return repr(names.get(node, node))
 
@@ -182,7 +185,8 @@ def _describe_several(several: Sequence[str], parents_of: Mapping[str, list[str]
         problem = f"node {show(several[0])} has several parents: {show(first)} and {show(second)}"
     else:
         problem = f"{len(several):,} nodes have several parents: {', '.join(examples)}"
-    return f"{problem}; --parents first, shortest or longest keeps one of each"
+    keep = Argument("parents", "first")
+    return InputError(f"{problem}; {keep}, shortest or longest keeps one of each", keep)
 
 
 def in_order_of_numbers(names: Iterable[str]) -> list[str]:

@@ -23,7 +23,7 @@ from hierbench.hierarchy.node_paths import (
 )
 from hierbench.hierarchy.tree_findings import Finding, find_slips, mend
 from hierbench.hierarchy.tree_forms import branches_from_file, branches_from_object, branches_from_text
-from hierbench.utils.errors import UserError, error_line
+from hierbench.utils.errors import Argument, InputError, UserError, error_line
 from hierbench.utils.processes import without_collection
 from hierbench.utils.text import counted, one_line
 
@@ -110,9 +110,12 @@ def _check(branches: Branches, options: TreeOptions, name: str) -> TreeReading:
     if inner and options.inner == "error":
         first = next(leaf for leaf in ordered if leaf in inner)
         problem = f"class {first!r} is also a parent" + f", and {len(inner) - 1:,} more are" * (len(inner) > 1)
-        raise ValueError(
-            f"{problem}; --inner leaf makes a leaf {UNSPECIFIED.format(first)!r} below it, --inner drop takes it as a "
-            "node alone"
+        leaf = Argument("inner", "leaf")
+        drop = Argument("inner", "drop")
+        raise InputError(
+            f"{problem}; {leaf} makes a leaf {UNSPECIFIED.format(first)!r} below it, {drop} takes it as a node alone",
+            leaf,
+            drop,
         )
     if inner and options.inner == "drop":
         notes.append(f"{len(inner):,} of the names are parents, and no classes")
@@ -149,9 +152,14 @@ def _choose_paths(branches: Branches, options: TreeOptions) -> Paths:
             raise ValueError(f"{place}duplicate class {leaf!r}")
         if options.parents == "error":
             before = f" ({branches.places[row_of[leaf]]})" if branches.places else ""
-            raise ValueError(
-                f"{place}duplicate class {leaf!r}: {show_path(path)}, and before {show_path(earlier)}{before}; "
-                f"{branches.join}--parents first, shortest or longest keeps one"
+            keep = Argument("parents", "first")
+            join = [] if branches.join is None else [branches.join]
+            advice = f"join them to one name with {branches.join}; " if join else ""
+            raise InputError(
+                f"{place}duplicate class {leaf!r}: {show_path(path)}, and before {show_path(earlier)}{before}; {advice}"
+                f"{keep}, shortest or longest keeps one",
+                *join,
+                keep,
             )
         if options.parents != "first" and (len(path) < len(earlier)) == (options.parents == "shortest"):
             chosen[leaf] = path if len(path) != len(earlier) else earlier

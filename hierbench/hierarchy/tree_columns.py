@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from hierbench.hierarchy.node_paths import NodePath
 from hierbench.hierarchy.tree_table import TreeTable
+from hierbench.utils.errors import Argument, InputError
 from hierbench.utils.text import one_line
 
 RANKS = {  # of taxonomy, coarsest first
@@ -129,9 +130,9 @@ def rank_columns(table: TreeTable) -> tuple[Order, list[LeftOut], str]:
     order, kept, is_declared = _levels(table, columns, excluded)
     left_out = [LeftOut(i, excluded.get(i, "no level by its name")) for i in columns if i not in kept]
     if order is None or (left_out and not table.header):
-        raise ValueError(_proposals(table, excluded))
+        raise _proposals(table, excluded)
     if not is_declared and any(_may_be_level(table, order, out) for out in left_out):
-        raise ValueError(_proposals(table, excluded))
+        raise _proposals(table, excluded)
     moved = order.columns not in (kept, kept[::-1]) and not table.header
     note = "columns put in the order in which they nest" if moved else ""
     return order_rows(table.distinct(kept) if left_out else table, order.columns), left_out, note
@@ -236,19 +237,19 @@ def order_rows(table: TreeTable, columns: Sequence[int]) -> Order:
     return Order(tuple(columns), paths)
 
 
-def join_advice(table: TreeTable, order: Order) -> str:
-    """Return the option that joins columns to unique classes, as the beginning of a sentence, or ""."""
+def joined_columns(table: TreeTable, order: Order) -> Argument | None:
+    """Return the argument that joins columns to unique classes, None if none does."""
     columns = list(order.columns)
     for first in range(len(columns) - 2, -1, -1):
         joined = [tuple(row[i] for i in columns[first:]) for row in table.rows]
         if len(set(joined)) == len(set(order.paths)):
             titles = [table.title(i) for i in columns]
             choice = ",".join([*titles[:-1], "+".join(titles[first:])])
-            return f"join them to one name with --columns {choice}; "
-    return ""
+            return Argument("columns", choice)
+    return None
 
 
-def _proposals(table: TreeTable, excluded: dict[int, str]) -> str:
+def _proposals(table: TreeTable, excluded: dict[int, str]) -> InputError:
     """Return an error that shows which columns could be levels: the option, the sizes and the first path of each."""
     possible = [i for i in range(table.width) if excluded.get(i) in (None, FEW_VALUES, NUMERIC)]
     orders: dict[tuple[int, ...], Order] = {}
@@ -262,12 +263,16 @@ def _proposals(table: TreeTable, excluded: dict[int, str]) -> str:
     if any(table.is_unique(i) for i in possible):  # then it names the classes
         orders = {columns: order for columns, order in orders.items() if table.is_unique(columns[-1])}
     lines = ["its columns do not say which are the levels of the tree; name them, coarsest first, as one of:"]
-    for order in list(orders.values())[:MAX_PROPOSALS]:
+    arguments = [table.choice(columns) for columns in list(orders)[:MAX_PROPOSALS]]
+    for argument, order in zip(arguments, orders.values(), strict=False):
         sizes = [len({path[: level + 1] for path in order.paths}) for level in range(len(order.columns))]
         path = " > ".join(one_line(part, 30) for part in order.paths[0])
-        lines.append(f"  {table.option(order.columns)}  ({' > '.join(map(str, sizes))} nodes; {path})")
+        lines.append(f"  {argument}  ({' > '.join(map(str, sizes))} nodes; {path})")
     if table.has_empty and "" in table.values[0]:
-        lines.append("  --fill  (an empty cell means the cell above)")
+        arguments.append(Argument("fill", True))
+        lines.append(f"  {arguments[-1]}  (an empty cell means the cell above)")
     if not orders:
-        lines = [f"its columns do not nest; name the levels with --columns: {', '.join(map(table.title, possible))}"]
-    return "\n".join(lines)
+        arguments = [Argument("columns")]
+        titles = ", ".join(map(table.title, possible))
+        lines = [f"its columns do not nest; name the levels with {arguments[0]} {titles}"]
+    return InputError("\n".join(lines), *arguments)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from hierbench.hierarchy.node_paths import NodePath
+from hierbench.utils.errors import Argument, InputError
 from hierbench.utils.text import one_line
 
 Kind = Literal["parents", "placeholders", "case", "spelling", "chains", "blanks"]
@@ -145,7 +146,8 @@ def mend(paths: Paths, fixes: Collection[str]) -> tuple[dict[str, NodePath], lis
         written = {name: first for first, name in pairs}
         changed = [tuple(written.get(name, name) for name in path) for path in mended.values()]
         if len({path[-1] for path in changed}) < len(changed):
-            raise ValueError("--fix case: two classes differ in case or blanks alone; merge them in the file")
+            fix = Argument("fix", "case")
+            raise InputError(f"{fix}: two classes differ in case or blanks alone; merge them in the file", fix)
         notes.append(f"{len(pairs):,} names written as others that differ in case or blanks")
         mended = {path[-1]: path for path in changed}
     if "placeholders" in fixes:

@@ -16,9 +16,16 @@ from hierbench.hierarchy.nested_trees import (
     plain_text,
 )
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
-from hierbench.hierarchy.tree_rows import branches_from_lines, branches_from_pairs, branches_from_table
+from hierbench.hierarchy.tree_rows import (
+    EDGES_FORM,
+    PATHS_FORM,
+    branches_from_lines,
+    branches_from_pairs,
+    branches_from_table,
+)
 from hierbench.hierarchy.tree_table import TreeTable
 from hierbench.hierarchy.tree_text import read_rows, split_header
+from hierbench.utils.errors import Argument, InputError
 from hierbench.utils.files import read_bytes, unique_keys
 
 NEWICK = (".nwk", ".newick", ".tre", ".tree", ".nhx", ".treefile")
@@ -71,7 +78,8 @@ def decode(content: bytes, encoding: str) -> tuple[str, str]:
     """Return the text of a file and its encoding in words; a ValueError names the encoding to try."""
     for mark, name in ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
         if content.startswith(mark) and encoding == "utf-8":
-            raise ValueError(f"it is not UTF-8 text: try --encoding {name}")
+            choice = Argument("encoding", name)
+            raise InputError(f"it is not UTF-8 text: try {choice}", choice)
     try:
         text = content.decode("utf-8-sig" if encoding.lower() in ("utf-8", "utf8") else encoding)
     except LookupError:
@@ -82,7 +90,8 @@ def decode(content: bytes, encoding: str) -> tuple[str, str]:
             other = "cp1252"
         except UnicodeError:
             other = "latin-1"
-        raise ValueError(f"it is not {encoding.upper()} text ({error}): try --encoding {other}") from None
+        choice = Argument("encoding", other)
+        raise InputError(f"it is not {encoding.upper()} text ({error}): try {choice}", choice) from None
     marked = encoding == "utf-8" and content.startswith(b"\xef\xbb\xbf")
     return text, f"{encoding.upper()}{' with mark' if marked else ''}"
 
@@ -236,8 +245,10 @@ def _branches_of_lists(lists: dict[str, list[str]], options: TreeOptions, before
             return branches_from_table(_table_of_rows(rows, f"{before}columns", list(lists)), options)
         return branches_from_table(_table_of_rows([(*names, key) for key, names in lists.items()], source), options)
     if options.form is None and all(len(names) == 1 for names in lists.values()):
-        raise ValueError(
-            "it can be read in two ways, {parent: children} (--form edges) or {class: path} (--form paths)"
+        raise InputError(
+            f"it can be read in two ways, {{parent: children}} ({EDGES_FORM}) or {{class: path}} ({PATHS_FORM})",
+            EDGES_FORM,
+            PATHS_FORM,
         )
     edges = [(key, name) for key, names in lists.items() for name in names]
     return _branches_of_edges(edges, {}, options, f"{before}{{parent: children}}", "edges, parent > child")

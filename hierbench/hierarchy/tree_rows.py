@@ -11,13 +11,17 @@ from hierbench.hierarchy.tree_columns import (
     OTHERS,
     PARENT,
     LeftOut,
-    join_advice,
+    joined_columns,
     order_rows,
     rank_columns,
 )
 from hierbench.hierarchy.tree_table import TreeTable
 from hierbench.hierarchy.tree_text import PATH_SEPARATORS
+from hierbench.utils.errors import Argument, InputError
 
+EDGES_FORM = Argument("form", "edges")
+PATHS_FORM = Argument("form", "paths")
+IDS_FORM = Argument("form", "ids")
 NAME_AND_NUMBER = re.compile(r".*\S\s+\d+")
 NUMBERED_PATH = re.compile(r"(?:\d+|gid:\S+)\s+[-:]\s+(.*)")
 ROOTS = frozenset(("-1", "0"))  # parents that are no node, where no node has this name
@@ -99,7 +103,7 @@ def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[s
         layout,
         tuple(filter(None, notes)),
         table.places,
-        join_advice(table, order),
+        joined_columns(table, order),
         may_repeat=bool(dropped or options.columns),
         levels=tuple(map(table.title, order.columns)) if table.header and not separator else (),
         num_blanks=0 if separator else sum(not cell for cell in table.column(order.columns[0])),
@@ -157,9 +161,8 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
         )
     if options.form == "ids" and not pairs:
         if width not in (2, 3):
-            raise ValueError(
-                "it has no column of ids that another column holds as parents; give --columns PARENT,ID,NAME"
-            )
+            choice = Argument("columns", "PARENT,ID,NAME")
+            raise InputError(f"it has no column of ids that another column holds as parents; give {choice}", choice)
         pairs = [(1, 0)]
     if not pairs:
         return None
@@ -175,8 +178,9 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
         and not OTHERS.fullmatch(table.word(i) or "x")
     ]
     if not names and len(others) > 1:
-        choices = " or ".join(f"--columns {','.join(map(table.title, (above, node, i)))}" for i in others[:2])
-        raise ValueError(f"the names of its nodes may be in several columns: {choices}")
+        choices = [table.choice((above, node, i)) for i in others[:2]]
+        text = " or ".join(map(str, choices))
+        raise InputError(f"the names of its nodes may be in several columns: {text}", *choices)
     return node, above, next(iter([*names, *others]), None)
 
 
@@ -199,9 +203,11 @@ def _looks_like_ids(table: TreeTable, pair: tuple[int, int], values: Sequence[fr
         return False
     if not any(len(values[i]) == len(table.rows) for i in others):  # no column of names
         return True
-    raise ValueError(
-        f"it can be read in two ways, as nodes with their parents' numbers (--form ids) or as paths (--form paths): "
-        f"is {table.title(above)!r} a level?"
+    raise InputError(
+        f"it can be read in two ways, as nodes with their parents' numbers ({IDS_FORM}) or as paths ({PATHS_FORM}): "
+        f"is {table.title(above)!r} a level?",
+        IDS_FORM,
+        PATHS_FORM,
     )
 
 
@@ -221,11 +227,7 @@ def _branches_of_ids(
     if others and not left_out:
         left_out = (f"left out: {', '.join(others[:20])}",)
     paths, note = paths_from_edges(without_roots(edges), dict(zip(ids, names, strict=True)), options.parents)
-    join = (
-        f"join a column to the name, as --columns {titles[1]},{titles[0]},{titles[-1]}+COLUMN; "
-        if name is not None
-        else ""
-    )
+    join = None if name is None else Argument("columns", f"{titles[1]},{titles[0]},{titles[-1]}+COLUMN")
     return Branches(paths, "edges", table.source, layout, tuple(filter(None, (*left_out, note))), (), join)
 
 
@@ -255,7 +257,8 @@ def branches_from_lines(pairs: Sequence[tuple[str, str]], options: TreeOptions) 
 def _edge_direction(table: TreeTable, options: TreeOptions) -> tuple[int, int] | None:
     """Return the columns of parents and of children of a table of edges, None where its two columns are paths."""
     if options.form == "edges" and table.width != 2:
-        raise ValueError("edges have two columns; give --columns PARENT,CHILD")
+        choice = Argument("columns", "PARENT,CHILD")
+        raise InputError(f"edges have two columns; give {choice}", choice)
     rows = [(row[0], row[1]) for row in table.rows]
     words = [table.word(0), table.word(1)]
     named = [i for i, word in enumerate(words) if PARENT.fullmatch(word)]
@@ -273,8 +276,9 @@ def _edge_direction(table: TreeTable, options: TreeOptions) -> tuple[int, int] |
         return None
     if down == up:
         titles = [table.title(0), table.title(1)]
-        choices = " or ".join(f"--form edges --columns {first},{second}" for first, second in (titles, titles[::-1]))
-        raise ValueError(f"which column holds the parents? {choices}")
+        choices = [Argument("columns", ",".join(names)) for names in (titles, titles[::-1])]
+        text = " or ".join(f"{EDGES_FORM} {choice}" for choice in choices)
+        raise InputError(f"which column holds the parents? {text}", EDGES_FORM, *choices)
     is_down = down < up
     if options.form is None:
         pairs = without_roots(rows if is_down else [row[::-1] for row in rows])
@@ -291,7 +295,9 @@ def _refuse_levels(table: TreeTable, pairs: Sequence[tuple[str, str]], rows: Seq
     says_roots = any(not cell or (cell in ROOTS and cell not in unclear) for row in rows for cell in row)
     unique = any(len(table.values[side]) == len(rows) for side in (0, 1))
     if unique and not says_roots and (len(roots) > 1 or unclear):
-        raise ValueError("it can be read in two ways, as edges (--form edges) or as paths (--form paths)")
+        raise InputError(
+            f"it can be read in two ways, as edges ({EDGES_FORM}) or as paths ({PATHS_FORM})", EDGES_FORM, PATHS_FORM
+        )
 
 
 def _num_defects(edges: Sequence[tuple[str, str]]) -> int:

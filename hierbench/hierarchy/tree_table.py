@@ -1,12 +1,11 @@
 """A table of text that holds a tree: its cells, and its columns by name or number."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER
-from hierbench.utils.errors import nearest
+from hierbench.utils.errors import Argument, InputError, nearest
 
 MISSING_CELLS = frozenset(("", "NA", "N/A", "<NA>", "nan", "NaN", "None", "NULL", "null", "-"))  # cells without a node
 
@@ -76,9 +75,9 @@ class TreeTable:
         """Return a column's name, its lower-case letters and digits alone; "" without a header."""
         return plain_word(self.header[index]) if self.header else ""
 
-    def option(self, columns: Sequence[int]) -> str:
-        """Return the option that chooses columns."""
-        return f"--columns {shlex.quote(','.join(map(self.title, columns)))}"
+    def choice(self, columns: Sequence[int]) -> Argument:
+        """Return the argument that chooses columns."""
+        return Argument("columns", ",".join(map(self.title, columns)))
 
     def select(self, choices: Sequence[str]) -> "TreeTable":
         """Return the columns of these names or numbers; "genus+epithet" joins two.
@@ -95,8 +94,10 @@ class TreeTable:
         """Raise a ValueError for an empty cell in the coarsest column: it may mean the cell above, or none."""
         if self.has_empty and "" in self.values[column]:
             row = self.column(column).index("")
-            raise ValueError(
-                f"{self.places[row]} has no {self.title(column)}: --fill repeats the cell above; write NA for none"
+            fill = Argument("fill", True)
+            raise InputError(
+                f"{self.places[row]} has no {self.title(column)}: {fill} repeats the cell above; NA means none",
+                fill,
             )
 
     def distinct(self, columns: Sequence[int]) -> "TreeTable":

@@ -10,7 +10,9 @@ from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.node_paths import MAX_DEPTH, WHOLE_NUMBER, check_size
 from hierbench.hierarchy.tree_columns import PARENT, is_known_word, is_level_word
 from hierbench.hierarchy.tree_table import TreeTable, plain_word
+from hierbench.utils.errors import Argument, InputError
 
+SEPARATOR = Argument("separator")
 CELL_SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 PATH_SEPARATORS = (" > ", " -> ", " / ", " :: ", "->", "::", ">", "/", "\\", "|", ";")
 
@@ -34,7 +36,7 @@ def read_rows(
     if separator == " ":
         return _pairs(text)
     if len(separator) != 1:
-        raise ValueError(f"--separator must be one character, got {separator!r}")
+        raise InputError(f"{SEPARATOR} must be one character, got {separator!r}", SEPARATOR)
     rows = list[tuple[int, list[str]]]()
     for number, cells in enumerate(csv.reader(io.StringIO(text, newline=""), delimiter=separator), 1):
         row = [cell.strip() for cell in cells]
@@ -74,7 +76,7 @@ def _separator(lines: Sequence[str], suffix: str) -> str:
             several = [sep for sep in everywhere if sep != first and len({line.count(sep) for line in lines}) == 1]
             if several and len({line.count(first) for line in lines}) > 1:
                 shown = " or ".join(CELL_SEPARATORS[sep] for sep in (first, several[0]))
-                raise ValueError(f"its separator may be {shown}: give --separator")
+                raise InputError(f"its separator may be {shown}: give {SEPARATOR}", SEPARATOR)
             return max(
                 [first, *CELL_SEPARATORS], key=lambda sep: sum(sep in line for line in lines)
             )  # of equals the first
@@ -84,7 +86,7 @@ def _separator(lines: Sequence[str], suffix: str) -> str:
         steady = [sep for sep in everywhere if len({line.count(sep) for line in lines}) == 1]
         if len(steady) != 1:
             shown = " or ".join(map(CELL_SEPARATORS.__getitem__, everywhere))
-            raise ValueError(f"its separator may be {shown}: give --separator")
+            raise InputError(f"its separator may be {shown}: give {SEPARATOR}", SEPARATOR)
         return steady[0]
     if everywhere:
         return everywhere[0]
@@ -159,7 +161,10 @@ def _is_header(first: Sequence[str], others: Sequence[Sequence[str]], width: int
         return True
     if width == 1 or any(map(WHOLE_NUMBER.fullmatch, first)):
         return False
-    raise ValueError(
-        f"its first line may be a header or a class: give --columns {','.join(first)} in the order of the levels, or "
-        f"--columns {','.join(str(i + 1) for i in range(width))}"
+    in_order = Argument("columns", ",".join(first))
+    by_number = Argument("columns", ",".join(str(i + 1) for i in range(width)))
+    raise InputError(
+        f"its first line may be a header or a class: give {in_order} in the order of the levels, or {by_number}",
+        in_order,
+        by_number,
     )

@@ -107,7 +107,6 @@ def score(
         Path(runs),
         Path(data_dir),
         parse_columns(metrics),
-        dashes="",
         reading=ReadingOptions(order or "unknown", use, ignore, skip_unlabelled),
         scores=scores_are,
         rules=parse_choices(split_rules(rules) if isinstance(rules, str) else rules),

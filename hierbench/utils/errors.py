@@ -1,11 +1,14 @@
 """Errors a user can cause, the suggestion for a misspelt name, and exceptions of foreign code in one line."""
 
+import shlex
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from hierbench.utils.text import one_line
 
@@ -15,6 +18,61 @@ MAX_NAME = 100  # characters of an unknown name, so that the rest is still shown
 
 class UserError(ValueError):
     """A mistake the user can correct: printed as one line, exit code 2, never a traceback."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument as an error names it: of Python, `columns="a,b"`, and as the option that a command has of it."""
+
+    name: str
+    value: Any = None  # None: the name alone
+    option_name: str = ""  # where it is another one
+
+    def __str__(self) -> str:
+        """Return it as in a call."""
+        value = f'"{self.value}"' if isinstance(self.value, str) else "" if self.value is None else repr(self.value)
+        return f"{self.name}={value}"
+
+    @property
+    def option(self) -> str:
+        """It as on the command line."""
+        name = f"--{self.option_name or self.name.replace('_', '-')}"
+        return name if self.value is None or self.value is True else f"{name} {shlex.quote(str(self.value))}"
+
+
+class InputError(UserError):
+    """A mistake in an argument, or one that an argument can correct; `arguments` are those that the message names."""
+
+    def __init__(self, message: str, *arguments: Argument) -> None:
+        super().__init__(message)
+        self.arguments = arguments
+
+    @property
+    def argument(self) -> str:
+        """The name of the first argument."""
+        return self.arguments[0].name if self.arguments else ""
+
+    @property
+    def value(self) -> Any:
+        """The value of the first argument that the message names."""
+        return self.arguments[0].value if self.arguments else None
+
+
+def named_arguments(error: BaseException | None) -> list[Argument]:
+    """Return the arguments that an error, or one that it was raised for, names."""
+    arguments = list[Argument]()
+    while error is not None:
+        arguments += error.arguments if isinstance(error, InputError) else ()
+        error = error.__cause__ or error.__context__
+    return arguments
+
+
+def as_options(error: BaseException) -> str:
+    """Return the text of an error with options of the command line in place of arguments of Python."""
+    text = str(error)
+    for argument in sorted(named_arguments(error), key=lambda argument: -len(str(argument))):
+        text = text.replace(str(argument), argument.option)
+    return text
 
 
 class BrokenMethodError(UserError):

@@ -13,6 +13,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.config.tree_options import TreeOptions
 from hierbench.data.user.user_dataset import open_source
 from hierbench.hierarchy.readers import canonical_text, read_tree
+from hierbench.utils.errors import as_options
 
 # animal > {bird > {owl, wren}, dog}, plant > fern
 TREE = {
@@ -403,7 +404,8 @@ FAULTS = [
 def test_a_fault_names_the_way_out(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=r".*") as error:
         read_tree(write(tmp_path, name, content))
-    assert str(error.value).startswith(f"{name}: ") and message in str(error.value)
+    assert str(error.value).startswith(f"{name}: ") and message in as_options(error.value)
+    assert "--" not in str(error.value)  # it names arguments of Python
 
 
 PROPOSED = [  # what could be read in several ways: the option, and the tree that it gives
@@ -431,8 +433,9 @@ def test_what_is_not_declared_is_proposed(tmp_path, name, content, option):
         return
     with pytest.raises(ValueError, match=r".*") as error:
         read_tree(path)
-    assert option in str(error.value)
-    proposed = [line.split()[1] for line in str(error.value).splitlines()[1:] if "--columns" in line]
+    text = as_options(error.value)
+    assert option in text
+    proposed = [line.split()[1] for line in text.splitlines()[1:] if "--columns" in line]
     for columns in proposed:  # each gives a tree
         assert read_tree(path, TreeOptions(columns=columns, inner="leaf")).paths
 

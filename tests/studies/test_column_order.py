@@ -31,7 +31,7 @@ def save(folder, **arrays):
 
 def test_columns_without_names_are_asked_for_where_orders_differ(tmp_path):
     with pytest.raises(
-        UserError, match=r"nothing names the classes.*'barn', 'snowy', 'bean'.*'barn', 'bean', 'snowy'.*--order"
+        UserError, match=r"nothing names the classes.*'barn', 'snowy', 'bean'.*'barn', 'bean', 'snowy'.*order=\"tree\""
     ):
         hierbench.score(save(tmp_path, scores=SCORES, targets=TARGETS), tree=TREE, **OPTIONS)
     assert hierbench.score(SCORES, TARGETS, TREE, order="tree", **OPTIONS)["mistake_severity"] == EXPECTED
@@ -127,7 +127,7 @@ def test_values_by_other_names_are_no_scores(tmp_path, name, kind):
     else:
         frame = pd.DataFrame(scores, columns=[f"{name}_{i}" for i in range(3)])
         frame.assign(target=np.arange(6) % 3).to_csv(file, index=False)
-    message = "is not understood; to leave it out, --ignore" if name in ("energies", "mystery") else "where smaller"
+    message = "is not understood; to leave it out, ignore=" if name in ("energies", "mystery") else "where smaller"
     with pytest.raises(ValueError, match=message):
         hierbench.score(file, tree=TREE, resamples=0)
 
@@ -143,7 +143,7 @@ READ = {
     "tabs": (("id,barn,snowy,bean,target\n" + HALF).replace(",", "\t"), {}, 50.0),
     "image,label,prediction": ("image,label,prediction\na,barn,barn\nb,bean,snowy\n", {}, 50.0),
     "top1..": ("image,target,top1,top2\na,barn,barn,bean\nb,bean,snowy,bean\n", {}, 50.0),
-    "an extra column": ("id,barn,snowy,bean,target,site\n" + HALF.replace("\n", ",3\n"), {}, "--ignore site"),
+    "an extra column": ("id,barn,snowy,bean,target,site\n" + HALF.replace("\n", ",3\n"), {}, 'ignore="site"'),
     "which is ignored": ("id,barn,snowy,bean,target,site\n" + HALF.replace("\n", ",3\n"), {"ignore": ["site"]}, 50.0),
     "no such column": ("id,barn,snowy,bean,target\n" + HALF, {"ignore": ["sight"]}, "unknown column"),
     "no target": ("id,barn,snowy,bean,target\n" + HALF + "c,0.2,0.2,0.6,\n", {}, "1 rows have no target"),

@@ -16,7 +16,7 @@ from hierbench.hierarchy.class_names import NumberOrder, class_indices, in_order
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.studies.scoring.column_roles import find_role
 from hierbench.utils.arrays import map_array, read_arrays, with_columns
-from hierbench.utils.errors import UserError, error_line, unknown_name
+from hierbench.utils.errors import Argument, InputError, UserError, error_line, unknown_name
 from hierbench.utils.files import read_text
 
 TABLE_SUFFIXES = (".csv", ".parquet", ".json")
@@ -150,7 +150,7 @@ def read_predictions(path: Path, tree: Hierarchy, options: ReadingOptions = Read
 
 
 def read_targets(
-    path: Path, tree: Hierarchy, name: str = "--targets", order: NumberOrder | None = None
+    path: Path, tree: Hierarchy, name: str = "targets", order: NumberOrder | None = None
 ) -> tuple[IntArray, list[str] | None]:
     """Read targets [N], and the names of their examples if the file has them.
 
@@ -202,9 +202,8 @@ def _read_parts(path: Path, tree: Hierarchy, ignored: Sequence[str] = (), *, onl
         role = find_role(name)
         role = "targets" if role == "labels" else role
         if role is None and not only_targets:
-            raise UserError(
-                f"{path.name}: array {name[:80]!r} is not understood; to leave it out, --ignore {name[:80]}"
-            )
+            choice = Argument("ignore", name[:80])
+            raise InputError(f"{path.name}: array {name[:80]!r} is not understood; to leave it out, {choice}", choice)
         if role in name_by_role:
             raise UserError(f"{path.name} has two arrays of {role}, {name_by_role[role]!r} and {name!r}")
         if role is not None:
@@ -262,10 +261,9 @@ def _check_parts(parts: Parts, tree: Hierarchy, where: str, options: ReadingOpti
     if scores is not None and classes is not None and columns:
         num_different = int((np.asarray(scores).argmax(axis=1) != classes[:, 0]).sum())
         if num_different and options.use is None:
-            raise UserError(
-                f"{where}: answers and scores disagree in {num_different:,} of {num_examples:,} rows: --use answers or "
-                "--use scores"
-            )
+            choices = [Argument("use", kind) for kind in ("answers", "scores")]
+            problem = f"{where}: answers and scores disagree in {num_different:,} of {num_examples:,} rows"
+            raise InputError(f"{problem}: {choices[0]} or {choices[1]}", *choices)
         notes.append(f"Answers and scores disagree in {num_different:,} rows; the {options.use or 'scores'} are used.")
         if options.use == "answers":
             scores = None
@@ -297,7 +295,8 @@ def _is_labelled(targets: NDArray[Any] | None, where: str, options: ReadingOptio
     if not is_blank.any():
         return None
     if not options.skip_unlabelled:
-        raise UserError(f"{where}: {int(is_blank.sum()):,} rows have no target: --skip-unlabelled leaves them out")
+        choice = Argument("skip_unlabelled", True)
+        raise InputError(f"{where}: {int(is_blank.sum()):,} rows have no target: {choice} leaves them out", choice)
     if is_blank.all():
         raise UserError(f"{where}: no row has a target")
     return ~is_blank

@@ -52,7 +52,7 @@ from hierbench.studies.scoring.scores import (
 )
 from hierbench.training.results import environment
 from hierbench.utils.console import Meter, say
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import Argument, InputError, UserError
 from hierbench.utils.text import one_line
 
 SPLIT = "test"
@@ -65,9 +65,8 @@ UNNAMED_TREE = "a tree"  # that was given as an array, and has no name
 class ScoreRequest:
     """The options of `hierbench score`; exactly one of dataset and tree is given.
 
-    In place of a file there may be arrays, and in place of a tree's file or name the tree. `dashes` is what
-    precedes the name of an option in errors, "" for arguments of Python. `scores` says what they are where they look
-    otherwise. `rules` and `definitions` ask for their tables in place of the metrics.
+    In place of a file there may be arrays, and in place of a tree's file or name the tree. `scores` says what they are
+    where they look otherwise. `rules` and `definitions` ask for their tables in place of the metrics.
     """
 
     files: Sequence[Path | Arrays]
@@ -81,7 +80,6 @@ class ScoreRequest:
     runs: Path
     data_dir: Path
     columns: Sequence[Column] = PAPER_COLUMNS
-    dashes: str = "--"
     options: TreeOptions = DEFAULT_OPTIONS
     reading: ReadingOptions = ASK_FOR_ORDER
     scores: ScoreKind | None = None
@@ -95,16 +93,12 @@ def score_files(request: ScoreRequest) -> Report:
     Raises:
         UserError: a file cannot be read, or is not of this data; or too few resamples for an interval.
     """
-    dashes = request.dashes
     if request.resamples != 0 and not LEAST <= request.resamples <= MOST:
-        raise UserError(f"{dashes}resamples must be 0, or from {LEAST} to {MOST:,}, got {request.resamples:,}")
+        resamples_argument = Argument("resamples", request.resamples)
+        raise InputError(f"{resamples_argument} must be 0, or from {LEAST} to {MOST:,}", resamples_argument)
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
-    extra = (
-        None
-        if request.targets is None
-        else read_targets(request.targets, tree, f"{dashes}targets", request.reading.order)
-    )
+    extra = None if request.targets is None else read_targets(request.targets, tree, "targets", request.reading.order)
     paths = [file for file in request.files if isinstance(file, Path)]
     name = one_line(request.name or default_name(paths)).strip()
     if not 0 < len(name) <= 100:
@@ -116,7 +110,7 @@ def score_files(request: ScoreRequest) -> Report:
             read = read_predictions(file, tree, request.reading)
         else:
             read = file.predictions(tree, request.reading)
-        predictions = with_targets(read, extra, f"{dashes}targets {request.targets}")
+        predictions = with_targets(read, extra, f"targets {request.targets}")
         if prepared is not None:
             if predictions.has_inner_answers:
                 raise UserError(
@@ -191,7 +185,7 @@ def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hiera
             return None, None, Hierarchy.read(path, distance=distance, **vars(request.options))
         except (OSError, ValueError) as error:  # a ValueError names the file
             reason = f"{path}: {error.strerror or error}" if isinstance(error, OSError) else error
-            raise UserError(f"{request.dashes}tree {reason}") from None
+            raise UserError(f"tree {reason}") from None
     if dataset is None:
         raise UserError(choice)
     if request.distance is not None:

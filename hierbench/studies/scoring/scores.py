@@ -34,9 +34,10 @@ from hierbench.runs.store import Run, Store
 from hierbench.studies.scoring.definitions import Definition, RankedExamples, defined_values
 from hierbench.studies.scoring.predictions import Predictions
 from hierbench.utils.arrays import release
-from hierbench.utils.errors import UserError
+from hierbench.utils.errors import Argument, InputError, UserError
 from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
 
+SCORES_ARE = Argument("scores_are", option_name="scores")
 Origin = dict[str, Any]  # content of environment.json
 
 
@@ -124,7 +125,7 @@ def score(
             looks_like = kind_of_rows(facts)
         except ValueError as error:
             if stated_kind is None:
-                raise UserError(f"{predictions.where}: {error} (--scores)") from None
+                raise InputError(f"{predictions.where}: {error} ({SCORES_ARE})", SCORES_ARE) from None
     kind = None if facts is None else stated_kind or looks_like
     sums = contributions(classes, predictions.true_classes, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples and len(sums) > 1 else {}

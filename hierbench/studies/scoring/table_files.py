@@ -9,7 +9,6 @@ scores. A single column may hold a list in each cell instead of numbered columns
 
 import json
 import re
-import shlex
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from hierbench.hierarchy.class_names import inner_numbers
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.studies.scoring.column_roles import ROLES, class_columns, find_role
-from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.errors import Argument, InputError, UserError, unknown_name
 from hierbench.utils.files import open_regular, read_bytes
 
 LARGEST_JSON = 1 << 28  # bytes
@@ -69,7 +68,8 @@ def read_table(
     if "" in groups:
         name = groups[""][0]
         told = " a class of the tree" if class_by_column else " understood"
-        raise UserError(f"{where}: column {name!r} is not{told}; to leave it out, --ignore {shlex.quote(name)}")
+        choice = Argument("ignore", name)
+        raise InputError(f"{where}: column {name!r} is not{told}; to leave it out, {choice}", choice)
     num_scores = _num_entries(frame, groups, "scores")
     if "targets" not in groups and _num_entries(frame, groups, "labels") == 1:
         is_answer = any(name.casefold() in ("index", "index_0") for name in columns)  # its name, which timm writes
