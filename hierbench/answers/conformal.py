@@ -18,7 +18,6 @@ from torch import Tensor
 
 from hierbench.answers.decision_rule import as_table, checked_chunks
 from hierbench.answers.node_covers import cover_scores, covered_classes
-from hierbench.config.validation import Closed
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.node_probabilities import chunks, node_tables
 from hierbench.metrics.ranked_classes import as_tensor, known_targets
@@ -176,7 +175,8 @@ def set_nodes(sets: Tensor, probabilities: Tensor, hierarchy: Hierarchy) -> Tens
     return nodes
 
 
-class SetSummary(Closed):
+@dataclass(frozen=True)
+class SetSummary:
     """What sets are worth.
 
     Attributes:

@@ -18,7 +18,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from hierbench.config.options import is_path
 from hierbench.hierarchy.class_names import scores_by_class
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import nodes_on
@@ -26,6 +25,7 @@ from hierbench.metrics.calibration import as_probabilities, probability_rows
 from hierbench.metrics.node_probabilities import NodeProbabilities
 from hierbench.metrics.ranked_classes import as_tensor, rows_at_a_time
 from hierbench.utils.errors import UserError, error_line, foreign_errors, line_in, unknown_name
+from hierbench.utils.text import is_path
 
 Chunks = Sequence[tuple[slice, NodeProbabilities]]  # of `checked_chunks`: what rules share is computed once
 Span = Callable[[Hierarchy, float], tuple[float, float]]  # of a tree and an accuracy

@@ -4,15 +4,14 @@ Shapes: N examples, K classes.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
-from pydantic import Field
 from scipy.optimize import brentq
 from torch import Tensor
 
-from hierbench.config.validation import Closed
 from hierbench.hierarchy.class_names import rows_in_order, scores_by_class
 from hierbench.metrics.calibration import as_probabilities, bin_counts, calibration_errors
 from hierbench.metrics.computations import sum_counts
@@ -22,7 +21,8 @@ LEAST_TEMPERATURE = 0.05
 LARGEST_TEMPERATURE = 20.0
 
 
-class Calibration(Closed):
+@dataclass(frozen=True)
+class Calibration:
     """A fitted temperature and what it does to the examples that it was fitted on.
 
     Attributes:
@@ -33,7 +33,7 @@ class Calibration(Closed):
         ece: expected calibration error in per cent before and after.
     """
 
-    temperature: float = Field(gt=0)
+    temperature: float
     at_bound: bool
     num: int
     nll: tuple[float, float]

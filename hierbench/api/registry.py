@@ -21,12 +21,12 @@ from hierbench.api.code import identity_code
 from hierbench.api.method import AnyMethod, Method, Parameters, PostHoc
 from hierbench.config.completion import METHODS_GROUP, method_folder
 from hierbench.config.completion import method_names as method_names
-from hierbench.config.options import is_path
 from hierbench.config.sections import FEATURE_TYPES, METHOD_GROUPS, PAPER_METHODS
 from hierbench.config.spec import Spec
 from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign_errors, line_in, unknown_name
 from hierbench.utils.files import read_bytes, write_text
+from hierbench.utils.text import is_path
 
 PUBLISHED_SUFFIX = re.compile(r"-[0-9a-f]{12}$")  # of the names of published sources: the digest of the code
 BASE_ONLY_NAME = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are only bases of other methods

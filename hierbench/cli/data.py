@@ -11,7 +11,7 @@ from hierbench.cli.command import command, group, write_result
 from hierbench.cli.shared_options import PLAIN_TREES, plain_trees
 from hierbench.config.completion import complete_dataset
 from hierbench.config.options import DataOption, ProtocolOption
-from hierbench.config.tree_options import TreeOptions
+from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.leaderboard.table import Flag, Line, Number, Table, Text
 from hierbench.utils.errors import UserError
 

@@ -9,7 +9,7 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import PLAIN_TREES, MetricsOption, dataset_option, plain_trees
 from hierbench.config.options import DataOption, RunsOption, folder_options
-from hierbench.config.tree_options import TreeOptions
+from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.leaderboard.table import CommandOutput
 from hierbench.utils.errors import UserError
 

@@ -11,7 +11,7 @@ import typer
 from typer.models import OptionInfo
 
 from hierbench.config.completion import complete_dataset, complete_last
-from hierbench.config.tree_options import DEFAULT_OPTIONS
+from hierbench.hierarchy.tree_options import DEFAULT_OPTIONS
 from hierbench.leaderboard.formats import Format
 from hierbench.utils.errors import UserError, named_arguments
 

@@ -137,8 +137,3 @@ class Options:
     def ray_address(self) -> str | None:
         """The address of the Ray cluster; None for the one in RAY_ADDRESS, or a local cluster."""
         return self.executor.partition(":")[2] or None
-
-
-def is_path(method: str) -> bool:
-    """Whether a method is given by path rather than by name."""
-    return method.endswith(".py") or "/" in method

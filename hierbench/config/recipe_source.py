@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.config.validation import Closed
+from hierbench.hierarchy.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.utils.errors import UserError, unknown_name
 
 SPLIT_KINDS = ("folders", "column")  # of splits that the user has made

@@ -16,6 +16,9 @@ class Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
+CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)  # of dataclasses that are data
+
+
 Model = TypeVar("Model", bound=BaseModel)
 
 LIMITS = {  # by pydantic's kind of error, with the names of its context

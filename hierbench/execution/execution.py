@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from hierbench.config.options import is_path
 from hierbench.execution.job_inputs import extract_features
 from hierbench.execution.plan import Plan
 from hierbench.execution.run_job import Outcome
@@ -18,6 +17,7 @@ from hierbench.runs.record_reader import read_record
 from hierbench.runs.repair import is_finished
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.console import Meter, duration
+from hierbench.utils.text import is_path
 
 RESCORE_WORK = 0.2  # of an epoch: the weight of re-ranking in the progress bar
 

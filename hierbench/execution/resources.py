@@ -6,10 +6,11 @@ from typing import Any, Literal, Self
 
 import torch
 
-from hierbench.config.options import Device, Options, is_path
+from hierbench.config.options import Device, Options
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.processes import num_cores
+from hierbench.utils.text import is_path
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hierbench.config.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.hierarchy.distances import distance_matrix, json_parts
 from hierbench.hierarchy.node_paths import MAX_DEPTH, MOST_CLASSES, WHOLE_NUMBER, in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import TreeReading, read_tree, shipped_names, shipped_paths
+from hierbench.hierarchy.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.utils.errors import unknown_name
 from hierbench.utils.processes import without_collection
 

@@ -4,8 +4,8 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.node_paths import Branches, NodePath, check_size, paths_from_edges
+from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.utils.errors import Argument, InputError
 
 NAME_AND_CHILDREN = Argument("columns", "NAME,CHILDREN")

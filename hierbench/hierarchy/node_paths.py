@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hierbench.config.tree_options import Parents
+from hierbench.hierarchy.tree_options import Parents
 from hierbench.utils.errors import Argument, InputError
 from hierbench.utils.text import counted
 

@@ -12,7 +12,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.hierarchy.node_paths import (
     MAX_DEPTH,
     Branches,
@@ -23,6 +22,7 @@ from hierbench.hierarchy.node_paths import (
 )
 from hierbench.hierarchy.tree_findings import Finding, find_slips, mend
 from hierbench.hierarchy.tree_forms import branches_from_file, branches_from_object, branches_from_text
+from hierbench.hierarchy.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.utils.errors import Argument, InputError, UserError, error_line
 from hierbench.utils.processes import without_collection
 from hierbench.utils.text import counted, one_line

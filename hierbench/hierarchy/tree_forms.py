@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.nested_trees import (
     branches_of_keys,
     branches_of_newick,
@@ -16,6 +15,7 @@ from hierbench.hierarchy.nested_trees import (
     plain_text,
 )
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
+from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.hierarchy.tree_rows import (
     EDGES_FORM,
     PATHS_FORM,

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
 from hierbench.hierarchy.tree_columns import (
     NAME_COLUMNS,
@@ -15,6 +14,7 @@ from hierbench.hierarchy.tree_columns import (
     order_rows,
     rank_columns,
 )
+from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.hierarchy.tree_table import TreeTable
 from hierbench.hierarchy.tree_text import PATH_SEPARATORS
 from hierbench.utils.errors import Argument, InputError

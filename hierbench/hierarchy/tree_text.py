@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.node_paths import MAX_DEPTH, WHOLE_NUMBER, check_size
 from hierbench.hierarchy.tree_columns import PARENT, is_known_word, is_level_word
+from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.hierarchy.tree_table import TreeTable, plain_word
 from hierbench.utils.errors import Argument, InputError
 

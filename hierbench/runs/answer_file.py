@@ -15,10 +15,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from hierbench.answers.conformal import SetSummary
 from hierbench.answers.temperature import Calibration
-from hierbench.config.validation import Closed
+from hierbench.config.validation import CLOSED, Closed
 from hierbench.hierarchy.label_tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.record import Record
@@ -49,6 +50,16 @@ class LevelCalibration(Closed):
     bins: tuple[Bins, Bins, Bins]
 
 
+@pydantic_dataclass(frozen=True, config=CLOSED)
+class CalibrationRecord(Calibration):
+    """A temperature as it is stored."""
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0.0:
+            raise ValueError(f"a temperature is {self.temperature}")
+
+
+@pydantic_dataclass(frozen=True, config=CLOSED)
 class SetRecord(SetSummary):
     """Sets of one kind; `least` is the coverage of the worst branch."""
 
@@ -76,7 +87,7 @@ class AnswerRecord(Closed):
     labels: list[str]
     parameters: dict[str, dict[str, Any]]
     curves: dict[str, list[tuple[float, float]]]
-    calibration: Calibration
+    calibration: CalibrationRecord
     levels: list[LevelCalibration]
     sets: list[SetRecord]
     predictions: str

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hierbench.config.options import Options, is_path
+from hierbench.config.options import Options
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.spec import Spec, json_digest
 from hierbench.config.validation import Closed
@@ -33,7 +33,7 @@ from hierbench.runs.store import RUN_ID
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes, refuse_links, write_bytes, write_text
 from hierbench.utils.lock import Lock
-from hierbench.utils.text import counted, one_line
+from hierbench.utils.text import counted, is_path, one_line
 
 REQUESTS_FILE = "requests.jsonl"
 ID_DIGITS = 16

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.api.registry import LoadedMethod
-from hierbench.config.options import Options, folder_options, is_path
+from hierbench.config.options import Options, folder_options
 from hierbench.config.rates import PREFIX
 from hierbench.config.recipe import Recipe, chosen_types
 from hierbench.config.sections import PAPER_METHODS, FeatureType
@@ -42,6 +42,7 @@ from hierbench.studies.dry_run import about, megabytes
 from hierbench.studies.study import StudyReport, StudyResult, carry_out
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import is_path
 
 AGAIN = "; remove its folder to train it again"
 TunedRows = Mapping[tuple[str, FeatureType], Tuned]

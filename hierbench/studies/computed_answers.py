@@ -31,6 +31,7 @@ from hierbench.metrics.node_probabilities import node_tables
 from hierbench.runs.answer_file import (
     AnswerRecord,
     Bins,
+    CalibrationRecord,
     LevelCalibration,
     RunAnswers,
     SetRecord,
@@ -184,7 +185,7 @@ def answers_of(scores: RunScores, hierarchy: Hierarchy, choices: Sequence[RuleCh
         labels=list(labels),
         parameters=parameters,
         curves=curves,
-        calibration=calibration,
+        calibration=CalibrationRecord(**vars(calibration)),
         levels=level_records(scores, first_half, calibration.temperature, hierarchy),
         sets=set_records(scores, second_half, calibration.temperature, hierarchy),
         predictions="",
@@ -261,6 +262,6 @@ def set_records(scores: RunScores, rows: Tensor, temperature: float, hierarchy: 
         covered = sets.gather(1, scores.targets[:, None])[:, 0].double()
         branches = branch[scores.targets]
         least = min(float(covered[branches == each].mean()) for each in branches.unique())
-        record = SetRecord(score=kind.kind, nodes=kind.nodes, group_level=level, least=least, **summary.model_dump())
+        record = SetRecord(score=kind.kind, nodes=kind.nodes, group_level=level, least=least, **vars(summary))
         records.append(record)
     return records

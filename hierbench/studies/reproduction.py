@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from hierbench.api.registry import InstalledMethods
-from hierbench.config.options import Options, RunSelection, is_path
+from hierbench.config.options import Options, RunSelection
 from hierbench.config.overrides import flatten, format_override, methods_set
 from hierbench.config.recipe import chosen_types, load_recipe
 from hierbench.config.spec import Spec
@@ -24,7 +24,7 @@ from hierbench.runs.job import Job
 from hierbench.runs.method_files import kept_source, source_folders
 from hierbench.runs.record import Record, Records
 from hierbench.utils.errors import UserError
-from hierbench.utils.text import one_line
+from hierbench.utils.text import is_path, one_line
 
 PINNED = ("torch", "torchvision", "numpy", "scipy", "lightning-fabric", "timm")  # that numbers may depend on
 VERSION_NUMBER = re.compile(r"[0-9][0-9A-Za-z.!-]{0,40}")

@@ -49,3 +49,8 @@ def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
     return [
         pair for run in runs for pair in ([(run[0], run[-1])] if len(run) > 2 else [(number, number) for number in run])
     ]
+
+
+def is_path(method: str) -> bool:
+    """Whether a method is given by path rather than by name."""
+    return method.endswith(".py") or "/" in method

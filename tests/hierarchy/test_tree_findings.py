@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.readers import read_tree
 from hierbench.hierarchy.tree_findings import find_slips, mend, near_spellings
+from hierbench.hierarchy.tree_options import TreeOptions
 
 ROWS = """family,genus,species
 Tytonidae,Tyto,Tyto alba

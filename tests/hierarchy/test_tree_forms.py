@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hierbench import Hierarchy
 from hierbench.config.recipe import load_recipe
-from hierbench.config.tree_options import TreeOptions
 from hierbench.data.user.user_dataset import open_source
 from hierbench.hierarchy.readers import canonical_text, read_tree
+from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.utils.errors import as_options
 
 # animal > {bird > {owl, wren}, dog}, plant > fern

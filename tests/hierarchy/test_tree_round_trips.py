@@ -9,8 +9,8 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hierbench.config.tree_options import TreeOptions
 from hierbench.hierarchy.readers import canonical_text, read_tree
+from hierbench.hierarchy.tree_options import TreeOptions
 
 LETTERS = st.text("abcdefgh\u00e9 '-.", min_size=1, max_size=6).map(str.strip).filter(lambda name: name.strip("-. '"))
 

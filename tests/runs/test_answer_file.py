@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hierbench.answers.temperature import Calibration
 from hierbench.runs.answer_file import (
     ANSWERS_FILE,
     AnswerRecord,
+    CalibrationRecord,
     RunAnswers,
     read_answers,
     write_answers,
@@ -21,7 +21,7 @@ from hierbench.runs.answer_file import (
 def made(table, confusions=((0, 1, 3), (2, 2, 400))):
     """Answers with a rule per column of a table."""
     labels = [f"rule {place}" for place in range(table.shape[1])]
-    calibration = Calibration(temperature=1.5, at_bound=False, num=3, nll=(1.0, 0.9), ece=(2.0, 1.0))
+    calibration = CalibrationRecord(temperature=1.5, at_bound=False, num=3, nll=(1.0, 0.9), ece=(2.0, 1.0))
     record = AnswerRecord(
         labels=labels,
         parameters={label: {"threshold": 0.5} for label in labels},

@@ -18,13 +18,13 @@ from hierbench.config.overrides import toml_text
 from hierbench.config.recipe import parse_recipe, recipe_names
 from hierbench.config.recipe_source import check_name
 from hierbench.config.sections import Expected
-from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.duplicates import describe_duplicates, digest_of_pixels
 from hierbench.data.image import UnreadableImageError
 from hierbench.data.missing_images import MAX_NAMED_IMAGES, MAX_NAMES, unreadable_images
 from hierbench.data.source import Source
 from hierbench.data.user.listing import guess_splits
 from hierbench.data.user.user_dataset import dataset_sizes, open_source
+from hierbench.hierarchy.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_text
 from hierbench.utils.processes import num_cores

@@ -14,7 +14,6 @@ import numpy as np
 from hierbench.config.recipe import Recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.spec import json_digest
-from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.image import (
     LARGEST_IMAGE,
     Images,
@@ -36,6 +35,7 @@ from hierbench.hierarchy.class_names import NumberOrder, inner_numbers
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.node_paths import in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import TreeReading, describe_tree, read_tree, shipped_names
+from hierbench.hierarchy.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object, read_bytes, read_text
 from hierbench.utils.text import counted

@@ -13,12 +13,12 @@ from hierbench.answers.choices import RuleChoice
 from hierbench.config.options import folder_options
 from hierbench.config.recipe import Recipe, load_recipe
 from hierbench.config.scored_spec import Scored
-from hierbench.config.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.data.prepared import Prepared, find
 from hierbench.data.user.user_dataset import if_current
 from hierbench.execution.jobs import dataset_spec
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.hierarchy.readers import shipped_names
+from hierbench.hierarchy.tree_options import DEFAULT_OPTIONS, TreeOptions
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, check_columns, further_names
 from hierbench.metrics.calibration import ScoreKind
 from hierbench.runs.requests import record_request
