@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method
 from hierbench.hierarchy import Nodes
+from hierbench.losses.node_losses import path_likelihood
 
 
 class ConditionalSoftmax(Method):
@@ -43,10 +44,8 @@ class ConditionalSoftmax(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the negative log-likelihood for log-probabilities [B, N] and targets [B]."""
-        along = outputs.gather(1, self.nodes.paths[targets])
-        log_likelihood = (along * self.nodes.on_path[targets]).sum(dim=1)
-        scale = self.nodes.num_nodes if self.params.normalised else 1
-        return {"cross_entropy": -log_likelihood.mean() / scale}
+        loss = path_likelihood(outputs, targets, self.hierarchy, normalised=self.params.normalised)
+        return {"cross_entropy": loss}
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Return the classes' log-probabilities [B, K]."""

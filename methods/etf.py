@@ -8,25 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method, hyperparameter
+from hierbench.losses.frames import random_simplex
 
 MIN_LENGTH = 1e-30  # of a length that is divided by
-
-
-def random_simplex(num_classes: int, num_features: int) -> Tensor:
-    """Return M [K, D] float64, D >= K - 1: unit rows, every cosine of two -1 / (K - 1), rotated at random.
-
-    M = sqrt(K / (K - 1)) B Q^T, where B [K, K - 1] is an orthonormal basis of the vectors whose entries sum to zero
-    (K - 1 columns of a Householder reflection) and Q [D, K - 1] has Haar-distributed orthonormal columns: the
-    orthogonal factor of a Gaussian matrix whose R has a positive diagonal. The numbers come from torch's generator.
-
-    Reference: Yang et al., NeurIPS 2022, whose M = sqrt(K / (K - 1)) U (I - 1 1^T / K) has the same distribution.
-    """
-    size = float(num_classes)
-    q, r = torch.linalg.qr(torch.randn(num_features, num_classes - 1, dtype=torch.float64))
-    columns: Tensor = (q * r.diagonal().sign()).T  # [K - 1, D]
-    total = columns.sum(dim=0, keepdim=True)
-    rows = torch.cat([-total / math.sqrt(size), columns - total / (size + math.sqrt(size))])
-    return rows * math.sqrt(size / (size - 1.0))
 
 
 class ETF(Method):

@@ -2,13 +2,12 @@
 
 from typing import Literal
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hierbench import hyperparameter
-from hierbench.methods.cpcc import CPCC, euclidean
-
-BALL_MARGIN = {torch.float64: 1e-5}  # between a point and the unit sphere; of shorter types 4e-3
+from hierbench.losses.correlations import hyperbolic_decorrelation, off_centre
+from hierbench.methods.cpcc import CPCC, Outputs
 
 
 class HypStructure(CPCC):
@@ -37,37 +36,13 @@ class HypStructure(CPCC):
 
     params: Params
 
-    def points(self, features: Tensor, members: Tensor) -> Tensor:
-        """Return the places [M, D] of nodes in the ball, of features [B, D] and members [M, B]."""
-        if self.params.means == "features":
-            return into_ball(super().points(features, members))
-        return midpoints(into_ball(features), members)
-
-    def distances(self, points: Tensor) -> Tensor:
-        """Return the hyperbolic distances [M, M] of points [M, D]."""
-        inside = 1.0 - points.square().sum(dim=1)
-        # 2 asinh is 2 artanh of the length of the Moebius difference, without its cancellation.
-        distances: Tensor = 2.0 * torch.asinh(euclidean(points) / (inside[:, None] * inside).sqrt())
-        return distances
-
-    def further_terms(self, features: Tensor, points: Tensor) -> dict[str, Tensor]:
-        """Return the distance from 0 of the mean feature, or of the midpoint of all examples."""
-        mean = features.mean(dim=0)
-        if self.params.means == "midpoints":
-            mean = midpoints(into_ball(features), torch.ones_like(features[None, :, 0]))[0]
-        return {"centre": self.params.centre * mean.norm()}
-
-
-def into_ball(features: Tensor) -> Tensor:
-    """Return the exponential map at 0 of features [B, D], curvature -1, not nearer to the sphere than the margin."""
-    length = features.norm(dim=1, keepdim=True).clamp_min(1e-15)
-    inside: Tensor = torch.tanh(length).clamp_max(1.0 - BALL_MARGIN.get(features.dtype, 4e-3)) * features / length
-    return inside
-
-
-def midpoints(points: Tensor, members: Tensor) -> Tensor:
-    """Return the Einstein midpoints [M, D] of those points [B, D] of the ball that are members [M, B], 0 or 1."""
-    klein = 2.0 * points / (1.0 + points.square().sum(dim=1, keepdim=True))
-    factor = (1.0 - klein.square().sum(dim=1, keepdim=True)).rsqrt()
-    middle = members @ (factor * klein) / (members @ factor).clamp_min(1.0)  # a factor is at least 1
-    return middle / (1.0 + (1.0 - middle.square().sum(dim=1, keepdim=True)).sqrt())
+    def loss(self, outputs: Outputs, targets: Tensor) -> dict[str, Tensor]:
+        """Return the three terms for logits and features, and targets [B]."""
+        logits, features = outputs
+        params = self.params
+        apart = hyperbolic_decorrelation(features, targets, self.hierarchy, params.nodes, params.distance, params.means)
+        return {
+            "cross_entropy": F.cross_entropy(logits, targets),
+            "correlation": params.weight * apart,
+            "centre": params.centre * off_centre(features, params.means),
+        }

@@ -2,12 +2,11 @@
 
 from typing import Any, Literal
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method
 from hierbench.hierarchy import Nodes, level_log_softmax
+from hierbench.losses.class_losses import level_cross_entropies
 
 
 class MultilevelCE(Method):
@@ -34,7 +33,6 @@ class MultilevelCE(Method):
         count: Literal["levels", "nodes"] = "levels"
 
     params: Params
-    columns: Tensor
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         super().__init__(hierarchy, num_features, params)
@@ -42,9 +40,6 @@ class MultilevelCE(Method):
         self.sizes = list(hierarchy.level_sizes)
         num_outputs = hierarchy.num_classes if self.params.form == "lifted" else sum(self.sizes)
         self.classifier = nn.Linear(num_features, num_outputs)
-        starts = np.cumsum([0, *self.sizes[:-1]])  # of each level among the M nodes
-        columns = self.nodes.paths if self.params.form == "lifted" else torch.tensor(hierarchy.level_targets + starts)
-        self.register_buffer("columns", columns.clone(), persistent=False)  # [K, L] among the log-probabilities
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits [B, K], for "heads" [B, M], for features [B, D]."""
@@ -59,10 +54,8 @@ class MultilevelCE(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return a cross-entropy per level, coarsest first, for logits [B, K] or [B, M] and targets [B]."""
-        losses = -self._log_probabilities(outputs).gather(1, self.columns[targets])
-        if self.params.count == "nodes":
-            losses = losses * self.nodes.on_path[targets]
-        return {f"cross_entropy_{level}": loss for level, loss in enumerate(losses.mean(dim=0).unbind(), 1)}
+        losses = level_cross_entropies(outputs, targets, self.hierarchy, self.params.form, self.params.count)
+        return {f"cross_entropy_{level}": loss for level, loss in enumerate(losses.unbind(), 1)}
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Return the logits of the classes, [B, K]."""

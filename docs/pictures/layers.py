@@ -12,7 +12,7 @@ GROUPS = {  # tint: (heading, layers)
     "#dcefd6": ("from run folder to table", ("figures", "leaderboard")),
     "#fbe3c4": ("from plan to run folder", ("execution", "training", "runs")),
     "#ead9f2": ("models and data", ("models", "data", "methods", "api")),
-    "#f6d5d5": ("answers, metrics and trees", ("answers", "metrics", "hierarchy")),
+    "#f6d5d5": ("the core", ("answers", "metrics", "heads", "losses", "hierarchy")),
     "#e6e6e6": ("shared", ("config", "utils")),
 }
 WIDTH, HEIGHT, STEP = 900, 34, 40  # pixels: of the picture, of a layer, from one to the next
@@ -28,9 +28,13 @@ def layers() -> list[str]:
 
 
 def role(layer: str) -> str:
-    """Return the first sentence of a package's docstring."""
-    folder = ROOT / "hierbench" / layer
-    text = (folder if folder.is_dir() else ROOT / layer).joinpath("__init__.py").read_text(encoding="utf-8")
+    """Return the first sentence of the docstring of a package or a module."""
+    places = (
+        ROOT / "hierbench" / layer / "__init__.py",
+        ROOT / "hierbench" / f"{layer}.py",
+        ROOT / layer / "__init__.py",
+    )
+    text = next(place for place in places if place.exists()).read_text(encoding="utf-8")
     words = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0].split(". ")[0].rstrip(".").replace("`", "")
     return textwrap.shorten(words, 104, placeholder=" ...")
 

@@ -75,8 +75,8 @@ def node_parents(hierarchy: Hierarchy) -> Tensor:
 
 def coarse_levels(hierarchy: Hierarchy) -> Tensor:
     """Return [C, L - 1] float32: 1 where a coarse node belongs to a level; multiplying by it sums over each level."""
-    sizes = torch.tensor(hierarchy.level_sizes[:-1], dtype=torch.int64)
-    return torch.repeat_interleave(torch.eye(len(sizes)), sizes, dim=0)
+    sizes = hierarchy.level_sizes[:-1]
+    return torch.from_numpy(np.repeat(np.eye(len(sizes), dtype=np.float32), sizes, axis=0))
 
 
 def level_log_softmax(logits: Tensor, level_sizes: Sequence[int]) -> Tensor:

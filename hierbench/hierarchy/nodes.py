@@ -94,6 +94,7 @@ class Nodes(nn.Module):
         some_class = np.zeros(self.num_nodes, dtype=np.int64)
         some_class[paths] = np.arange(num_classes)[:, None]
         self.depth_sizes: list[int] = np.bincount(depth).tolist()  # nodes per depth, the root's first
+        self.height_sizes: list[int] = np.bincount(height).tolist()  # nodes per height, the classes' first
         first_row = np.cumsum([0, *self.depth_sizes])
         above_row = row_of[parent[by_depth]] - first_row[depth[parent[by_depth]]]
         tables = {

@@ -11,8 +11,10 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from hierbench import Hierarchy
 from hierbench.hierarchy import Nodes
-from hierbench.methods.barz_denzler import BarzDenzler, DepthFirstEmbedding
-from hierbench.methods.etf import ETF, random_simplex
+from hierbench.losses.class_embeddings import DepthFirstEmbedding
+from hierbench.losses.frames import random_simplex
+from hierbench.methods.barz_denzler import BarzDenzler
+from hierbench.methods.etf import ETF
 from hierbench.methods.hiercos import HierCOS, random_rotation
 
 RAGGED = Hierarchy.from_paths(

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from torch.autograd.profiler import profile
 
 from hierbench import Hierarchy
-from hierbench.methods.haframe import (
+from hierbench.losses.frames import (
     REFLECTIONS_PER_BLOCK,
-    HAFrame,
     hierarchy_aware_frame,
     minimum_similarity,
     random_rotation,
 )
+from hierbench.methods.haframe import HAFrame
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +115,7 @@ def test_rotation_is_haar():
 
 @pytest.mark.parametrize("block", [2, 5])
 def test_rotation_equals_the_reflections_one_by_one(monkeypatch, block):
-    monkeypatch.setattr("hierbench.methods.haframe.REFLECTIONS_PER_BLOCK", block)
+    monkeypatch.setattr("hierbench.losses.frames.REFLECTIONS_PER_BLOCK", block)
     size, seed = 5, 7
     generator, columns = torch.Generator().manual_seed(seed), np.zeros((size, size))
     for start in reversed(range(0, size, block)):  # drawn from the last block to the first

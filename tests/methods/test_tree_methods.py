@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hierbench import Hierarchy
 from hierbench.hierarchy import Nodes
+from hierbench.losses import node_losses
 from hierbench.methods.conditional_softmax import ConditionalSoftmax
 from hierbench.methods.cpcc import CPCC
 from hierbench.methods.descendant_softmax import DescendantSoftmax
@@ -135,7 +136,9 @@ def test_descendant_softmax_equals_the_oracle(oracle, cifar100, form, name):
     file = oracle("descendant", root=True)
     method = built(DescendantSoftmax, cifar100, form=form)
     check(method, file["x_nodes"], file["y"], file[f"loss_{name}"], file[f"grad_{name}"])
-    expected = file["logits_sharing"] if form == "sharing" else file["logp_nodes"][:, method.nodes.num_inner :]
+    expected = (
+        file["logits_sharing"] if form == "sharing" else file["logp_nodes"][:, Nodes(method.hierarchy).num_inner :]
+    )
     np.testing.assert_allclose(scores(method, file["x_nodes"]), expected, rtol=1e-12, atol=1e-13)
 
 
@@ -153,13 +156,13 @@ def test_level_heads_equal_the_oracle(oracle, cifar100):
     file = oracle("multilevel")
     method = built(MultilevelCE, cifar100, form="heads")
     column_of = {node: column for column, node in enumerate(file["head_nodes"].tolist())}
-    columns = [column_of[node] for node in oracle.number[method.nodes.levels].tolist()]
+    columns = [column_of[node] for node in oracle.number[Nodes(method.hierarchy).levels].tolist()]
     check(method, file["x_heads"][:, columns], file["y"], file["loss_heads"], file["grad_heads"][:, columns])
 
 
 def class_scores(reference, method, values):
     """The logits of the classes [B, K], whose softmax post-hoc methods take."""
-    nodes = method.nodes
+    nodes = Nodes(method.hierarchy)
     if isinstance(method, ConditionalSoftmax):
         with_root = torch.cat([values.new_zeros(len(values), 1), values], dim=1)
         return torch.stack([reference.conditional_log_probabilities(x, nodes) for x in with_root])
@@ -174,7 +177,7 @@ def class_scores(reference, method, values):
 
 def loop(reference, method, values, targets):
     """The objective by loops over nodes and classes."""
-    tree, nodes, params = method.hierarchy, method.nodes, method.params
+    tree, nodes, params = method.hierarchy, Nodes(method.hierarchy), method.params
     if isinstance(method, SoftLabels):
         scale = tree.num_classes if params.reduction == "mean" else 1
         return reference.soft_label_loss(values, targets, tree.distances, params.beta) / scale
@@ -218,12 +221,12 @@ def check_loop(reference, cls, params, tree, targets, seed, scale=2.0):
     method = built(cls, tree, **params)
     generator = torch.Generator().manual_seed(seed)
     values = torch.randn(len(targets), method.num_features, generator=generator, dtype=torch.float64) * scale
-    if cls is DescendantSoftmax:  # the loops have exact weights
-        method.weights = 1.0 / method.nodes.num_leaves.double()
     values.requires_grad_()
     expected = loop(reference, method, values, targets)
     (grad,) = torch.autograd.grad(expected, values)
-    check(method, values.detach(), targets, expected.item(), grad.numpy())
+    with pytest.MonkeyPatch.context() as patch:  # the loops have exact weights
+        patch.setattr(node_losses, "_leaf_shares", lambda tree, device: 1.0 / Nodes(tree).num_leaves.double())
+        check(method, values.detach(), targets, expected.item(), grad.numpy())
     torch.testing.assert_close(scores(method, values), class_scores(reference, method, values.detach()))
 
 
@@ -307,12 +310,12 @@ def test_correlations_are_those_of_loops_on_ragged_trees(data, reference, cls, p
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))
     features = torch.randn(len(targets), 3, generator=generator, dtype=torch.float64)
     got = method.loss(method(features), torch.tensor(targets))["correlation"].item()
-    above = [reference.node_path(method.nodes, method.nodes.num_inner + y) for y in targets]
+    above = [reference.node_path(Nodes(method.hierarchy), Nodes(method.hierarchy).num_inner + y) for y in targets]
     counted = {path[0] for path in above} if name.startswith("leaves") else {node for path in above for node in path}
     places = {node: [x for x, path in zip(features.numpy(), above, strict=True) if node in path] for node in counted}
     lengths, distances = [], []
     for first, second in combinations(sorted(counted), 2):
-        paths = [reference.node_path(method.nodes, node) for node in (first, second)]
+        paths = [reference.node_path(Nodes(method.hierarchy), node) for node in (first, second)]
         lengths.append(len(set(paths[0]) ^ set(paths[1])))
         distances.append(distance_of(name, places[first], places[second]))
     if len(set(lengths)) < 2 or np.ptp(distances) == 0.0:

@@ -18,6 +18,8 @@ from hierbench.api.registry import find_method, method_names
 from hierbench.config.recipe import load_recipe
 from hierbench.data.augment import PadAndCrop, RandomResizedCrop, normalise
 from hierbench.data.loader import resize_to
+from hierbench.hierarchy import levels
+from hierbench.losses import class_embeddings, class_losses, node_losses, node_targets
 from hierbench.metrics import Tally
 from hierbench.models import build_classifier
 from hierbench.training.fabric import make_fabric
@@ -67,6 +69,9 @@ def gpu():
             return module_or_tensor
 
         yield move
+    for module in (levels, class_losses, node_losses, node_targets, class_embeddings):  # tables of fake tensors
+        for function in vars(module).values():
+            getattr(function, "cache_clear", lambda: None)()
 
 
 def real():
@@ -91,6 +96,7 @@ def test_a_method_stays_on_the_device(gpu, shapes, name, values):
     with real():
         method, features = loaded.cls(tree, 48, loaded.params(values)), torch.randn(8, 48)
     method, features, targets = gpu(method), gpu(features), gpu(torch.arange(8))
+    method.train().loss(method(features), targets)  # makes the tables of the tree on the device
     with Watched():
         method.train().loss(method(features), targets)
         outputs = method.eval()(features)
@@ -147,6 +153,7 @@ def test_a_step_on_mps_has_no_float64(shapes, name):
     job = plan_job(shapes, "train.batch_size=8", method=name, kind="type-II")
     model = new_model(job, shapes.hierarchy("height"), None, "mps", 1)
     step = Step(model.method, model, make_optimizer(model, job.spec.train))
+    step([(torch.randn(8, 3, 32, 32), torch.arange(8))], 8)  # makes the tables of the tree
     with Watched(torch.float64):
         step([(torch.randn(8, 3, 32, 32), torch.arange(8))], 8)
         with torch.inference_mode():

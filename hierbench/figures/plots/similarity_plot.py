@@ -13,7 +13,7 @@ from hierbench.config.sections import Protocol
 from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, Tree, find_tree, require_tree
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.methods.haframe import minimum_similarity_of_tree
+from hierbench.losses.frames import minimum_similarity_of_tree
 
 MARKER_BY_GAMMA = {1: "o", 2: "s", 3: "^", 4: "D", 5: "v"}  # {gamma: marker}
 SHADES = (0.0, 0.22, 0.44, 0.62, 0.8)  # of cividis, dark enough for white paper

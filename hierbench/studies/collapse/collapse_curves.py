@@ -10,7 +10,7 @@ from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.utils.text import counted
 
 
-class Frame(NamedTuple):
+class MeasuredFrame(NamedTuple):
     """The frame that a method's class means and classifier collapse to."""
 
     name: Literal["HAFrame", "ETF"]
@@ -23,7 +23,7 @@ class Frame(NamedTuple):
         return "cross-entropy" if self.name == "ETF" else self.name
 
 
-FRAMES = (Frame("HAFrame", "haframe", "type-II"), Frame("ETF", "ce", "type-I"))
+FRAMES = (MeasuredFrame("HAFrame", "haframe", "type-II"), MeasuredFrame("ETF", "ce", "type-I"))
 COLLAPSE_QUANTITIES = {
     "features_mean": "features, mean",
     "features_std": "features, std",
@@ -61,7 +61,7 @@ KEYS = (
 class Curve(NamedTuple):
     """One run's points, by epoch; `run` is its job's id."""
 
-    frame: Frame
+    frame: MeasuredFrame
     seed: int
     run: str
     points: tuple[Point, ...]
@@ -76,7 +76,7 @@ class MeanLine(NamedTuple):
     high: list[float]
 
 
-def mean_line(curves: Sequence[Curve], frame: Frame, quantity: str) -> MeanLine | None:
+def mean_line(curves: Sequence[Curve], frame: MeasuredFrame, quantity: str) -> MeanLine | None:
     """Return a quantity of a frame's curves, None where there is no curve."""
     frame_curves = [curve for curve in curves if curve.frame == frame]
     if not frame_curves:

@@ -26,7 +26,7 @@ from hierbench.leaderboard.table import CommandOutput
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.mlflow_mirror import default_uri
 from hierbench.runs.record_reader import read_record
-from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, Frame, curves_table
+from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, MeasuredFrame, curves_table
 from hierbench.studies.collapse.figure import draw
 from hierbench.studies.collapse.measure import measure_run, read_curve, to_measure
 from hierbench.studies.study import StudyReport, carry_out
@@ -67,8 +67,8 @@ def _check_classes(prepared: Prepared, num_classes: int) -> None:
 
 def plan_collapse(
     request: ResolvedRequest,
-    methods: Mapping[Frame, LoadedMethod],
-    recipes: Mapping[Frame, Recipe],
+    methods: Mapping[MeasuredFrame, LoadedMethod],
+    recipes: Mapping[MeasuredFrame, Recipe],
     every: int,
 ) -> Plan:
     """Return the plan of HAFrame and cross-entropy with a model kept every few epochs, seeds outermost.
@@ -125,7 +125,7 @@ def collapse_report(plan: Plan) -> StudyReport:
     return StudyReport(table, files, lines, attached=data.with_suffix(".png"))
 
 
-def frame_recipes(recipe: Recipe, num_classes: int) -> dict[Frame, Recipe]:
+def frame_recipes(recipe: Recipe, num_classes: int) -> dict[MeasuredFrame, Recipe]:
     """Return each frame's recipe: for an ETF, type I has at least K features, as in the caption of the paper's figure.
 
     Where it has fewer, its layer gets K units.

@@ -18,7 +18,7 @@ from hierbench.models import Classifier
 from hierbench.runs.job import Job
 from hierbench.runs.store import Run
 from hierbench.studies.collapse import metrics
-from hierbench.studies.collapse.collapse_curves import Curve, Frame, Point
+from hierbench.studies.collapse.collapse_curves import Curve, MeasuredFrame, Point
 from hierbench.studies.collapse.metrics import Deviation, Form
 from hierbench.training.snapshots import kept_epochs, load_snapshot, measured_file, snapshot_file
 from hierbench.training.step import new_classifier
@@ -35,7 +35,7 @@ Measured = dict[str, Any]
 
 @torch.inference_mode()
 @torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-def measure(model: Classifier, frame: Frame, split: Split, report: Report) -> Measured:
+def measure(model: Classifier, frame: MeasuredFrame, split: Split, report: Report) -> Measured:
     """Measure a model on a whole split, in evaluation mode, without augmentation and TF32, in one pass over it.
 
     The penultimate features are the method's input. For an ETF the class means are centred by the mean of all
@@ -92,7 +92,7 @@ def to_measure(job: Job, run: Run, every: int) -> list[int]:
 
 
 def measure_run(
-    job: Job, run: Run, frame: Frame, hierarchy: Hierarchy, split: Split, epochs: Sequence[int], meter: Meter
+    job: Job, run: Run, frame: MeasuredFrame, hierarchy: Hierarchy, split: Split, epochs: Sequence[int], meter: Meter
 ) -> None:
     """Measure some snapshots of a run on the training set and write each result next to its snapshot.
 
@@ -112,7 +112,7 @@ def measure_run(
         write_json(measured_file(run, epoch), content)
 
 
-def read_curve(job: Job, run: Run, frame: Frame, every: int, settings: Collapse) -> Curve:
+def read_curve(job: Job, run: Run, frame: MeasuredFrame, every: int, settings: Collapse) -> Curve:
     """Return the curve of a measured run, with the quantities of the recipe's switches."""
     points = []
     for epoch in kept_epochs(every, job.spec.train.epochs):

@@ -1,0 +1,330 @@
+"""Losses of logits for the classes, or of logits for every level.
+
+Shapes: B batch, D features, K classes, N nodes with the root, L levels, M nodes of all levels, C = M - K coarse ones.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.hierarchy.levels import coarse_levels, level_log_softmax, node_parents, nodes_on
+from hierbench.losses.node_targets import TargetsAre, class_columns, refuse_nodes, target_paths
+
+MAX_DISSIMILARITY = 3.0  # upper bound of the dissimilarity loss of two examples
+M_FLOOR = 1e-7  # lower clamp of the mean distribution before its logarithm
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, tree: Hierarchy, *, targets_are: TargetsAre = "classes") -> Tensor:
+    """Return the mean of -log p(target) for logits [B, K]; the probability of a node is the sum of its classes'."""
+    if targets_are == "classes":
+        return F.cross_entropy(logits, targets)
+    ways = target_paths(targets, tree, targets_are)
+    sums = ways.nodes.leaf_log_sums(logits.log_softmax(dim=1))
+    return -sums.gather(1, ways.node[:, None]).mean()
+
+
+def multilevel_cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    tree: Hierarchy,
+    *,
+    form: Literal["lifted", "heads"] = "lifted",
+    count: Literal["levels", "nodes"] = "levels",
+    targets_are: TargetsAre = "classes",
+) -> Tensor:
+    """Return the sum over the levels of the cross-entropy of the target's node at the level.
+
+    Args:
+        logits: [B, K]; with `form = "heads"` [B, M], a softmax for every level.
+        targets: [B]; levels below a target that is a node do not count.
+        tree: over the K classes.
+        form: "lifted": a node's probability is the sum of its classes'.
+        count: how often a class above the deepest level counts: "levels", once per level; "nodes", once.
+        targets_are: "classes", or "nodes" of the tree.
+
+    Reference: baselines of Valmadre, NeurIPS 2022.
+    """
+    return level_cross_entropies(logits, targets, tree, form, count, targets_are).sum()
+
+
+def level_cross_entropies(
+    logits: Tensor,
+    targets: Tensor,
+    tree: Hierarchy,
+    form: Literal["lifted", "heads"] = "lifted",
+    count: Literal["levels", "nodes"] = "levels",
+    targets_are: TargetsAre = "classes",
+) -> Tensor:
+    """Return the terms [L] of `multilevel_cross_entropy`, coarsest first."""
+    ways = target_paths(targets, tree, targets_are)
+    if form == "lifted":
+        logs = ways.nodes.leaf_log_sums(logits.log_softmax(dim=1))
+        losses = -logs.gather(1, ways.path)
+    else:
+        logs = level_log_softmax(logits, tree.level_sizes)
+        losses = -logs.gather(1, class_columns(tree, targets.device)[ways.some_class])
+    if count == "nodes" or targets_are == "nodes":
+        losses = losses * ways.on_path
+    return losses.mean(dim=0)
+
+
+def soft_labels(
+    logits: Tensor,
+    targets: Tensor,
+    tree: Hierarchy,
+    *,
+    beta: float = 10.0,
+    reduction: Literal["batchmean", "mean"] = "batchmean",
+    targets_are: TargetsAre = "classes",
+) -> Tensor:
+    """Return the KL divergence of softmax(x) from the target t_y(c) = exp(-beta D(y, c) / max D) / Z_y.
+
+    D depends on c only through the node where the paths of y and c part, so t_y is a number per node of y's path, and
+    no [K, K] table is needed. With v(n) = exp(-beta D(n) / max D), D(n) the distance of classes that part at n:
+
+        sum_c t_y(c) log p(c) = 1 / Z_y  sum_n (v(n) - v(parent of n))  sum_{c below n} log p(c),
+
+    n along y's path with the root, above which v is 0.
+
+    Args:
+        logits: [B, K].
+        targets: [B] classes.
+        tree: over the K classes.
+        beta: decay of the targets, one-hot for large values.
+        reduction: "mean" divides by K, too, as the published code does.
+        targets_are: "classes".
+
+    Reference: Bertinetto et al., Making Better Mistakes, CVPR 2020, section 3.2.
+    """
+    refuse_nodes("soft_labels", targets_are)
+    nodes = nodes_on(tree, targets.device)
+    counts_by_class, largest = _parting_counts(tree, targets.device)
+    sums = nodes.leaf_sums(logits.log_softmax(dim=1))
+    path = F.pad(nodes.paths[targets], (1, 0))  # [B, L + 1]; filled with the class, which adds nothing
+    counts = counts_by_class[targets]
+    logs = -beta / largest * nodes.distance[path].to(logits.dtype)
+    normaliser = (counts * logs.exp()).sum(dim=1, keepdim=True)
+    soft = logs.exp() / normaliser  # the target probability of one class that parts at the node
+    negentropy = (counts * soft * (logs - normaliser.log())).sum(dim=1)
+    steps = torch.diff(soft, dim=1, prepend=torch.zeros_like(soft[:, :1]))
+    divergence = (negentropy - (steps * sums.gather(1, path)).sum(dim=1)).mean()
+    return divergence / (tree.num_classes if reduction == "mean" else 1)
+
+
+@lru_cache(maxsize=8)
+def _parting_counts(tree: Hierarchy, device: torch.device) -> tuple[Tensor, int]:
+    """Return [K, L + 1] how many paths part from a class's at each node of its way, and the largest distance."""
+    nodes = nodes_on(tree, device)
+    sizes = nodes.num_leaves[F.pad(nodes.paths, (1, 0))]
+    lone = [int(distances[0]) for distances in tree.node_distances if len(distances) == 1]  # nodes above all classes
+    largest = min([tree.height, *lone])
+    return sizes - F.pad(sizes[:, 1:], (0, 1)), largest
+
+
+def hxe(
+    logits: Tensor,
+    targets: Tensor,
+    tree: Hierarchy,
+    *,
+    alpha: float = 0.1,
+    weights: Literal["depth", "height"] = "depth",
+    normalised: bool = False,
+    targets_are: TargetsAre = "classes",
+) -> Tensor:
+    """Return the mean over the batch of the sum over the target's path of lambda(n) (log p(parent of n) - log p(n)).
+
+    Args:
+        logits: [B, K]; p(n) sums softmax(x) below n.
+        targets: [B].
+        tree: over the K classes.
+        alpha: of lambda(n) = exp(-alpha h(n)); 0 gives cross-entropy.
+        weights: h, the "depth" of a node, 1 below the root, or its "height", 0 for a class.
+        normalised: divide by the sum of lambda over all nodes, the root included, as the published code does.
+        targets_are: "classes", or "nodes" of the tree.
+
+    Reference: Bertinetto et al., Making Better Mistakes, CVPR 2020, section 3.1.
+    """
+    ways = target_paths(targets, tree, targets_are)
+    sums = ways.nodes.leaf_log_sums(logits)  # log p of each node, up to the same constant
+    along = sums.gather(1, ways.way)  # an edge from a target to itself adds 0
+    edges = _edge_weights(tree, alpha, weights, logits.dtype, logits.device)[ways.path] * (along[:, :-1] - along[:, 1:])
+    mean = edges.sum(dim=1).mean()
+    if not normalised:
+        return mean
+    counts = ways.nodes.depth_sizes if weights == "depth" else ways.nodes.height_sizes
+    return mean / math.fsum(number * math.exp(-alpha * steps) for steps, number in enumerate(counts))
+
+
+@lru_cache(maxsize=16)
+def _edge_weights(
+    tree: Hierarchy, alpha: float, weights: Literal["depth", "height"], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Return lambda [N] of all nodes."""
+    nodes = nodes_on(tree, device)
+    steps = nodes.depth if weights == "depth" else nodes.height
+    return torch.exp(-alpha * steps.to(dtype))
+
+
+def flamingo(
+    logits: Sequence[Tensor], targets: Tensor, tree: Hierarchy, *, targets_are: TargetsAre = "classes"
+) -> Tensor:
+    """Return the sum of the levels' cross-entropies.
+
+    Args:
+        logits: of each level, coarsest first, [B, level_sizes[l]], as of `hierbench.heads.FlamingoHeads`.
+        targets: [B]; levels below a target that is a node do not count.
+        tree: over the classes.
+        targets_are: "classes", or "nodes" of the tree.
+
+    Reference: Chang et al., Your Flamingo is My Bird, CVPR 2021.
+    """
+    return torch.stack(level_losses(logits, targets, tree, targets_are)).sum()
+
+
+def level_losses(
+    logits: Sequence[Tensor], targets: Tensor, tree: Hierarchy, targets_are: TargetsAre = "classes"
+) -> list[Tensor]:
+    """Return the cross-entropy of each level, coarsest first; arguments as for `flamingo`."""
+    ways = target_paths(targets, tree, targets_are)
+    targets_at = _level_targets(tree, targets.device)[ways.some_class].unbind(dim=1)
+    if targets_are == "classes":
+        return list(map(F.cross_entropy, logits, targets_at))
+    masks = ways.on_path.unbind(dim=1)
+    return [
+        (F.cross_entropy(part, at_level, reduction="none") * mask).mean()
+        for part, at_level, mask in zip(logits, targets_at, masks, strict=True)
+    ]
+
+
+@lru_cache(maxsize=8)
+def _level_targets(tree: Hierarchy, device: torch.device) -> Tensor:
+    return torch.tensor(tree.level_targets, device=device)
+
+
+def hafeature(
+    logits: Tensor,
+    targets: Tensor,
+    tree: Hierarchy,
+    *,
+    weight: Tensor | None = None,
+    order: Tensor | None = None,
+    dissimilarity_levels: Literal["all"] | Sequence[int] = "all",
+    targets_are: TargetsAre = "classes",
+) -> Tensor:
+    """Return the sum of the terms of `hafeature_terms`."""
+    refuse_nodes("hafeature", targets_are)
+    terms = hafeature_terms(logits, targets, tree, weight, order, dissimilarity_levels)
+    return torch.stack(list(terms.values())).sum()
+
+
+def hafeature_terms(
+    logits: Tensor,
+    targets: Tensor,
+    tree: Hierarchy,
+    weight: Tensor | None = None,
+    order: Tensor | None = None,
+    dissimilarity_levels: Literal["all"] | Sequence[int] = "all",
+) -> dict[str, Tensor]:
+    """Return cross-entropy of the classes, and three terms that couple the levels.
+
+    These are the JSD between a level's probabilities and those summed over children; minus the mean cosine of a node's
+    weight with the normalised sum of its children's; the dissimilarity of examples that differ at a level.
+
+    Args:
+        logits: [B, M] of all levels, coarsest first, as of `hierbench.heads.LevelHeads`.
+        targets: [B] classes.
+        tree: over the K classes.
+        weight: [M, D] L2-normalised weights that gave the logits; None leaves their term out.
+        order: [B] whose neighbours are compared; drawn at random by default.
+        dissimilarity_levels: coarse levels, 1 the coarsest, with the dissimilarity term.
+
+    Reference: Garg et al., Learning Hierarchy Aware Features, ECCV 2022.
+    """
+    finest = tree.level_sizes[0]  # nodes from here on have a parent
+    num_coarse = sum(tree.level_sizes[:-1])
+    parents, levels = _coarse_tables(tree, logits.dtype, logits.device)
+    log_probs = level_log_softmax(logits, tree.level_sizes)
+    coarse = log_probs[:, :num_coarse]
+    child_probs = log_probs[:, finest:].exp()
+    summed = torch.zeros_like(coarse).scatter_add(1, parents.expand_as(child_probs), child_probs)
+    terms = {
+        "cross_entropy": F.nll_loss(log_probs[:, num_coarse:], targets),
+        "jsd": jensen_shannon_loss(coarse, summed),
+    }
+    if weight is not None:
+        terms["weights"] = -_weight_cosine(weight, parents, levels, finest)
+    if order is None:
+        order = torch.randperm(len(targets), device=targets.device)
+    coarse_targets = _level_targets(tree, targets.device)[targets, :-1]
+    dissimilarity = dissimilarity_losses(coarse, coarse_targets, order, levels)
+    chosen = tuple(check_levels(tree, dissimilarity_levels))
+    return terms | {"dissimilarity": (dissimilarity * _level_mask(tree, chosen, logits.dtype, logits.device)).sum()}
+
+
+@lru_cache(maxsize=8)
+def _coarse_tables(tree: Hierarchy, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    return node_parents(tree).to(device), coarse_levels(tree).to(device, dtype)
+
+
+@lru_cache(maxsize=8)
+def _level_mask(tree: Hierarchy, levels: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return [L - 1]: 1 for the coarse levels with the dissimilarity term."""
+    return torch.tensor([float(level in levels) for level in range(1, tree.num_levels)], dtype=dtype, device=device)
+
+
+def check_levels(tree: Hierarchy, dissimilarity_levels: Literal["all"] | Sequence[int]) -> list[int]:
+    """Return the coarse levels with the dissimilarity term; a ValueError if one is not in the tree."""
+    every = list(range(1, tree.num_levels))
+    levels = every if dissimilarity_levels == "all" else list(dissimilarity_levels)
+    if not set(levels) <= set(every):
+        raise ValueError(f"dissimilarity_levels must lie in 1 to {len(every)}, got {levels}")
+    return levels
+
+
+def jensen_shannon_loss(log_probs: Tensor, summed: Tensor) -> Tensor:
+    """Return the JSD of the levels' own and their children's summed probabilities, summed over levels, batch mean.
+
+    Args:
+        log_probs: [B, C] of the coarse nodes' own heads.
+        summed: [B, C] summed probabilities of their children.
+    """
+    probs = log_probs.exp()
+    mean = 0.5 * (probs + summed)
+    entropies = probs * log_probs + summed * summed.clamp_min(torch.finfo(summed.dtype).tiny).log()
+    return (0.5 * entropies - mean * mean.clamp(M_FLOOR, 1.0).log()).sum() / len(probs)
+
+
+def dissimilarity_losses(log_probs: Tensor, coarse_targets: Tensor, order: Tensor, levels: Tensor) -> Tensor:
+    """Push the coarse predictions of neighbours in `order` apart where their labels differ; one loss per level.
+
+    Args:
+        log_probs: [B, C] of the coarse nodes.
+        coarse_targets: [B, L - 1] node of each example at each coarse level.
+        order: [B] a permutation of the batch.
+        levels: [C, L - 1] membership, see `hierbench.hierarchy.levels.coarse_levels`.
+
+    Returns:
+        [L - 1].
+    """
+    log_probs = log_probs[order]
+    coarse_targets = coarse_targets[order]
+    probs = log_probs.exp()
+    log_mean = (0.5 * (probs[1:] + probs[:-1])).clamp(M_FLOOR, 1.0).log()
+    divergences = torch.stack([probs[:-1] * (log_probs[:-1] - log_mean), probs[1:] * (log_probs[1:] - log_mean)])
+    hinges = (MAX_DISSIMILARITY - divergences @ levels).clamp_min(0.0).mean(dim=0)  # [B - 1, L - 1]
+    differs = (coarse_targets[1:] != coarse_targets[:-1]).to(hinges)
+    return (hinges * differs).sum(dim=0) / differs.sum(dim=0).clamp_min(1.0)
+
+
+def _weight_cosine(weight: Tensor, parents: Tensor, levels: Tensor, finest: int) -> Tensor:
+    """Return the mean cosine of a node's weight with its children's sum, summed over coarse levels."""
+    coarse = weight[: len(levels)]
+    summed = torch.zeros_like(coarse).index_add(0, parents, weight[finest:])
+    cosines = (coarse * F.normalize(summed, dim=1)).sum(dim=1)
+    return (cosines @ levels / levels.sum(dim=0)).sum()
