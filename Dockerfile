@@ -17,7 +17,7 @@ RUN pip install --no-cache-dir "uv>=0.8,<1" && uv venv "$VIRTUAL_ENV"
 WORKDIR /source
 # The dependencies are a layer of their own, which changes with pyproject.toml alone.
 COPY pyproject.toml ./
-RUN uv pip install --torch-backend="$TORCH_BACKEND" -r pyproject.toml
+RUN uv pip install --torch-backend="$TORCH_BACKEND" -r pyproject.toml --extra train
 COPY . .
 ARG VERSION=
 RUN SETUPTOOLS_SCM_PRETEND_VERSION_FOR_HIERBENCH="$VERSION" uv pip install --no-deps .

@@ -16,6 +16,8 @@ from hierbench.cli.command import group
 from hierbench.utils.errors import MAX_ERROR, UserError, as_options
 from hierbench.utils.text import one_line
 
+TRAIN = "torchvision timm lightning_fabric optuna sqlalchemy mlflow simplejpeg safetensors pyarrow Bio".split()
+EXTRA_BY_MODULE = {**dict.fromkeys(TRAIN, "train"), "ray": "ray", "datasets": "hf", "huggingface_hub": "hf"}
 COMMAND_FILES = """
 run leaderboard answers publish compare overview power verify reproduce score collapse plot mistakes tune runs env
 """.split()  # of the commands, in the order of the help
@@ -83,6 +85,14 @@ def main() -> None:
         _end(text, 2)
     except (KeyboardInterrupt, typer.Abort):
         _end("interrupted; finished work is kept, and the same command resumes it", 130)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        extra = EXTRA_BY_MODULE.get(package)
+        if extra is None:
+            raise
+        from hierbench.utils.console import install_command
+
+        _end(f"{package} is not installed; run: {install_command(extra)}", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader closed the pipe
         code = 0

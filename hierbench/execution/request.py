@@ -16,7 +16,7 @@ from hierbench.execution.resources import choose_device
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.store import Store
 from hierbench.training.fabric import resolve_precision
-from hierbench.utils.console import say
+from hierbench.utils.console import require, say
 from hierbench.utils.errors import UserError
 
 MAX_SEEDS = 1000  # also of a recipe
@@ -83,6 +83,7 @@ def resolve(
     Raises:
         UserError: the options do not fit, or something is not available.
     """
+    require("lightning_fabric", "train")
     types = chosen_types(options.types)
     num_seeds = requested_seeds(options, recipe)
     check_request(recipe, methods, types, options.overrides)

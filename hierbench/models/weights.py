@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import torch as safetensors
 from torch import Tensor
 
 from hierbench.config.pretrained import KNOWN_WEIGHTS, Weights
@@ -241,6 +240,8 @@ def read_tensors(path: Path) -> Mapping[Any, Any]:
     content: Any
     with foreign_errors(problem), open_regular(path, follow=True) as file:
         if path.suffix == ".safetensors":
+            from safetensors import torch as safetensors
+
             content = safetensors.load(file.read())
         else:
             content = torch.load(file, map_location="cpu", weights_only=True)

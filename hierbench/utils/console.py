@@ -4,11 +4,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from hierbench.utils.errors import UserError
 
 LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 
@@ -32,6 +35,12 @@ def say(line: str) -> None:
 def install_command(extra: str) -> str:
     """Return the command that adds one of this package's extras to this environment, as docs/installation.md has it."""
     return f"uv sync --inexact --extra {extra}" if "UV" in os.environ else f"pip install '.[{extra}]' in the checkout"
+
+
+def require(module: str, extra: str) -> None:
+    """Raise a UserError that names the extra unless a module is installed."""
+    if find_spec(module) is None:
+        raise UserError(f"{module} is not installed; run: {install_command(extra)}")
 
 
 def throttled(report: Callable[[float, int], None], seconds: float) -> Callable[[float, int], None]:
