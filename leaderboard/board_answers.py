@@ -11,7 +11,7 @@ from hierbench.answers.node_metrics import NODE_METRICS, node_metrics
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.nodes import Nodes
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.columns import column_of
 from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.ranking import mark_rows
 from hierbench.leaderboard.statistics import Row, summarise
@@ -21,9 +21,6 @@ from hierbench.runs.record import Record
 from hierbench.runs.run_archive import opened
 from hierbench.utils.errors import UserError
 
-ANSWER_COLUMNS = {
-    name: Column(name, metric.title, metric.direction == "higher", metric.unit) for name, metric in NODE_METRICS.items()
-}
 DEFAULT_METRICS = ("correct", "coverage", "scaled_accuracy", "hf", "edges")
 
 
@@ -53,9 +50,8 @@ class BoardAnswers:
         return {choice.label: self._board_of(choice) for choice in self.choices}
 
     def _board_of(self, choice: RuleChoice) -> Board:
-        columns = tuple(ANSWER_COLUMNS[name] for name in DEFAULT_METRICS)
+        columns = tuple(column_of(NODE_METRICS[name]) for name in DEFAULT_METRICS)
         first_class = Nodes(self.hierarchy).num_inner
-        percent = {name: 100.0 if NODE_METRICS[name].unit == "%" else 1.0 for name in DEFAULT_METRICS}
         rows = []
         for row in self.board.rows:
             if choice.temperature is not None and not self.has_logits(row):
@@ -68,7 +64,10 @@ class BoardAnswers:
                 )
                 for answers in self.answers_of(row)
             ]
-            cells = {name: summarise([percent[name] * value[name] for value in values]) for name in DEFAULT_METRICS}
+            cells = {
+                name: summarise([NODE_METRICS[name].scale * value[name] for value in values])
+                for name in DEFAULT_METRICS
+            }
             rows.append(replace(row, metrics={**row.metrics, **cells}))
         is_fitted = choice.accuracy is not None  # to this share of correct answers
         compared = [column for column in columns if not (is_fitted and column.name == "correct")]

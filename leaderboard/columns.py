@@ -49,8 +49,12 @@ def find_column(name: str) -> Column:
     """Return the column of a metric; a UserError for an unknown name suggests the nearest."""
     if name in COSTS:
         return COSTS[name]
-    info = metric_table.find_metric(name)
-    return Column(info.name, info.title, info.direction == "higher", info.unit)
+    return column_of(metric_table.find_metric(name))
+
+
+def column_of(metric: metric_table.Metric) -> Column:
+    """Return the column of a metric, of classes or of nodes."""
+    return Column(metric.name, metric.title, metric.better == "higher", metric.unit)
 
 
 PAPER_COLUMNS = tuple(map(find_column, metric_table.PAPER_NAMES))

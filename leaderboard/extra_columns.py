@@ -118,7 +118,14 @@ def measure(
     Values are kept in the user's cache, and the next table only reads them. Errors are those of `with_columns`;
     {id: error} of runs whose predictions are damaged goes to `damaged`; without it, such a run is an error too.
     """
-    values_by_run = {run.id: read_further(run, records) if names else {} for run in runs}
+    from hierbench.metrics.metric_table import user_metrics
+
+    kept = {run.id: read_further(run, records) if names else {} for run in runs}
+    # The metric of a user's file may have changed: it is computed each time.
+    values_by_run = {
+        run_id: {name: value for name, value in values.items() if name not in user_metrics}
+        for run_id, values in kept.items()
+    }
     missing = [run for run in runs if not values_by_run[run.id].keys() >= set(names) and run.has_predictions]
     if not missing:
         return values_by_run
@@ -145,7 +152,9 @@ def measure(
                 run_metrics |= dict.fromkeys(needed, float("nan"))
             else:
                 run_metrics |= compute_in_parts(needed, parts)
-            write_further(run, records, run_metrics)
+            write_further(
+                run, records, {name: value for name, value in run_metrics.items() if name not in user_metrics}
+            )
             meter.end_part(run.id, 1.0)
     return values_by_run
 

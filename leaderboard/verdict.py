@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from hierbench.answers.choices import choices_of
+from hierbench.answers.node_metrics import NODE_METRICS
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.board_answers import ANSWER_COLUMNS, DEFAULT_METRICS, board_answers
-from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
+from hierbench.leaderboard.board_answers import DEFAULT_METRICS, board_answers
+from hierbench.leaderboard.columns import PAPER_BY_NAME, Column, column_of
 from hierbench.leaderboard.paired import holm
 from hierbench.leaderboard.protocol import Claim, Part, Protocol, counted_ids, image_set, read_protocol
 from hierbench.leaderboard.set_tests import TEST_LEVEL, SetTest, set_test
@@ -44,7 +45,7 @@ class PartResult:
     @property
     def column(self) -> Column:
         """Of its metric, of classes or of answers."""
-        return PAPER_BY_NAME.get(self.part.metric) or ANSWER_COLUMNS[self.part.metric]
+        return PAPER_BY_NAME.get(self.part.metric) or column_of(NODE_METRICS[self.part.metric])
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from hierbench.metrics.node_probabilities import NodeProbabilities
 from hierbench.metrics.ranked_classes import as_tensor, rows_at_a_time
 from hierbench.utils.errors import UserError, error_line, foreign_errors, line_in, unknown_name
 from hierbench.utils.text import is_path
+from hierbench.utils.user_code import run_file
 
 Chunks = Sequence[tuple[slice, NodeProbabilities]]  # of `checked_chunks`: what rules share is computed once
 Span = Callable[[Hierarchy, float], tuple[float, float]]  # of a tree and an accuracy
@@ -179,17 +180,10 @@ def find_rule(reference: str) -> Rule:
 
 
 def _read_rule(path: Path) -> Rule:
-    if not path.is_file() or path.suffix != ".py":
-        raise UserError(f"{path} is not a Python file")
-    module = ModuleType(f"hierbench_rule_{path.stem}")
-    module.__file__ = str(path)
-
     def problem(error: BaseException) -> UserError:
         return UserError(f"rule {path} cannot be imported: {error_line(error)}{line_in(error, path.name)}")
 
-    with foreign_errors(problem, passing=UserError):
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
-    rules = _rules_in(module)
+    rules = _rules_in(run_file(path, "rule", problem))
     if len(rules) != 1:
         raise UserError(f"rule {path}: the file must define exactly one Rule, it defines {len(rules)}")
     check_rule(rules[0])

@@ -3,40 +3,43 @@
 Shapes: N examples. Nodes are numbered as `hierbench.hierarchy.Nodes` numbers them: 0 the root, num_inner + y class y.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.metric_table import Metric
 from hierbench.metrics.node_probabilities import NodeProbabilities, chunks, node_tables
 from hierbench.metrics.ranked_classes import as_tensor
 
 
-@dataclass(frozen=True)
-class NodeMetric:
-    """A metric of a predicted node n and a target t: its title, direction and unit in tables, and its formula."""
+def _metric(name: str, title: str, better: Literal["higher", "lower"], unit: Any, formula: str) -> Metric:
+    """Return a metric of a predicted node n and a target t, the mean of `example_metrics`."""
 
-    title: str
-    direction: str
-    unit: str
-    formula: str
+    def contributions(nodes: Tensor, targets: Tensor, tree: Hierarchy) -> Tensor:
+        return example_metrics(nodes, targets, tree)[name][:, None]
+
+    return Metric(name, title, better, unit, formula, SOURCE_OF_NODES, lambda evidence, _: (), contributions, of="nodes")
 
 
+SOURCE_OF_NODES = "Valmadre, NeurIPS 2022; Kosmopoulos et al., DMKD 2015"
 # A(n): the nodes from below the root to n. I(n) = log2(K / classes below n). D: hierarchical distance.
 NODE_METRICS = {
-    "correct": NodeMetric("Correct", "higher", "%", "mean [n is t or an ancestor of t]"),
-    "exact": NodeMetric("Exact", "higher", "%", "mean [n = t]"),
-    "hp": NodeMetric("hP", "higher", "%", "mean of |A(n) & A(t)| / |A(n)|, 1 for the root"),
-    "hr": NodeMetric("hR", "higher", "%", "mean of |A(n) & A(t)| / |A(t)|"),
-    "hf": NodeMetric("hF", "higher", "%", "mean of (1 + b^2) hP hR / (b^2 hP + hR)"),
-    "information": NodeMetric("Information", "higher", "bits", "mean of I(n)"),
-    "scaled_accuracy": NodeMetric("Information-scaled accuracy", "higher", "%", "mean of [correct] I(n) / log2 K"),
-    "edges": NodeMetric("Edges", "lower", "edges", "mean number of edges between n and t"),
-    "lca_distance": NodeMetric("LCA distance", "lower", "edges", "mean of D(LCA(n, t)) - D(t)"),
-    "coverage": NodeMetric("Coverage", "higher", "%", "mean of I(n) / log2 K"),
+    metric.name: metric
+    for metric in (
+        _metric("correct", "Correct", "higher", "%", "mean [n is t or an ancestor of t]"),
+        _metric("exact", "Exact", "higher", "%", "mean [n = t]"),
+        _metric("hp", "hP", "higher", "%", "mean of |A(n) & A(t)| / |A(n)|, 1 for the root"),
+        _metric("hr", "hR", "higher", "%", "mean of |A(n) & A(t)| / |A(t)|"),
+        _metric("hf", "hF", "higher", "%", "mean of (1 + b^2) hP hR / (b^2 hP + hR)"),
+        _metric("information", "Information", "higher", "bits", "mean of I(n)"),
+        _metric("scaled_accuracy", "Information-scaled accuracy", "higher", "%", "mean of [correct] I(n) / log2 K"),
+        _metric("edges", "Edges", "lower", "edges", "mean number of edges between n and t"),
+        _metric("lca_distance", "LCA distance", "lower", "edges", "mean of D(LCA(n, t)) - D(t)"),
+        _metric("coverage", "Coverage", "higher", "%", "mean of I(n) / log2 K"),
+    )
 }
 
 
@@ -134,10 +137,6 @@ class AnswerCurve(NamedTuple):
         x, order = getattr(self, over).sort(stable=True)
         y = getattr(self, of)[order].flip(0).cummax(dim=0).values.flip(0)
         return float((torch.diff(x, prepend=x.new_zeros(1)) * y).sum())
-
-    def recall_at(self, correct: float) -> float:
-        """Return the largest recall where at least this share is correct; 0 without one."""
-        return float(torch.where(self.correct >= correct, self.recall, 0.0).max())
 
 
 def answer_curve(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -> AnswerCurve:

@@ -1,10 +1,9 @@
 """Finds methods, in `methods/`, by path, or in the entry-point group `hierbench.methods`, and starts new ones."""
 
-import hashlib
 import importlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -27,6 +26,7 @@ from hierbench.config.validation import validated
 from hierbench.utils.errors import BrokenMethodError, UserError, error_line, foreign_errors, line_in, unknown_name
 from hierbench.utils.files import read_bytes, write_text
 from hierbench.utils.text import is_path
+from hierbench.utils.user_code import run_file
 
 PUBLISHED_SUFFIX = re.compile(r"-[0-9a-f]{12}$")  # of the names of published sources: the digest of the code
 BASE_ONLY_NAME = re.compile(r"_[a-z0-9][a-z0-9_-]*")  # names of files that are only bases of other methods
@@ -130,25 +130,21 @@ def _from_path(path: Path) -> LoadedMethod:
     path = path.resolve()
     if path.is_relative_to(method_folder().resolve()):
         return find_method(path.stem)
-    module_name = f"hierbench_method_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    if path.suffix != ".py":
-        raise UserError(f"{path} is not a Python file")
-    module = sys.modules[module_name] = ModuleType(module_name)
-    module.__file__ = str(path)
-    with _import_errors(str(path), path.name):
-        # Python's import takes cached bytecode for that of a file of the same size and second: an edited method could
-        # run as it was before, under the digest of the new text.
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
+    problem = _import_problem(str(path), path.name)
+    module = run_file(path, "method", problem, passing=BrokenMethodError)
+    with foreign_errors(problem, passing=BrokenMethodError):
         return _check_method(PUBLISHED_SUFFIX.sub("", path.stem), _only_method(module, str(path)), path, str(path))
 
 
 def _import_errors(subject: str, file_name: str = "") -> AbstractContextManager[None]:
     """Turn any error of an import into one line, with the last line of the method's own file that ran."""
+    return foreign_errors(_import_problem(subject, file_name), passing=BrokenMethodError)
 
-    def problem(error: BaseException) -> BrokenMethodError:
-        return BrokenMethodError(f"method {subject} cannot be imported: {error_line(error)}{line_in(error, file_name)}")
 
-    return foreign_errors(problem, passing=BrokenMethodError)
+def _import_problem(subject: str, file_name: str) -> Callable[[BaseException], BrokenMethodError]:
+    return lambda error: BrokenMethodError(
+        f"method {subject} cannot be imported: {error_line(error)}{line_in(error, file_name)}"
+    )
 
 
 def _only_method(module: ModuleType, subject: str) -> Any:

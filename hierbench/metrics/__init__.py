@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hierbench.metrics.metric_table import (
     FUNCTIONS,
-    MetricInfo,
+    Metric,
     compute_metrics,
     find_metric,
     known_metrics,
@@ -33,7 +33,7 @@ __all__ = [
     "DEFAULT_KS",
     "PAPER",
     "Evidence",
-    "MetricInfo",
+    "Metric",
     "Tally",
     "compute_metrics",
     "evaluate",

@@ -15,9 +15,10 @@ from torchmetrics.utilities import dim_zero_cat
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.calibration import ScoreKind, as_probabilities
-from hierbench.metrics.computations import Computation, sum_counts
+from hierbench.metrics.computations import sum_counts
 from hierbench.metrics.metric_inputs import Evidence
-from hierbench.metrics.metric_table import MetricInfo, find_metric
+from hierbench.metrics.metric_table import Metric as MetricSpec
+from hierbench.metrics.metric_table import find_metric
 
 
 class HierarchicalMetric(Metric):
@@ -53,22 +54,17 @@ class HierarchicalMetric(Metric):
         self.score_kind = scores
         self.hierarchy = hierarchy
         self.name = find_metric(name, hierarchy).name
-        self.__dict__["higher_is_better"] = self.info.direction == "higher"  # torchmetrics lets no one set it
-        if self.computation.summed:
-            zeros = torch.zeros(1 + self.computation.size(hierarchy), dtype=getattr(torch, self.computation.dtype))
+        self.__dict__["higher_is_better"] = self.info.better == "higher"  # torchmetrics lets no one set it
+        if self.info.summed:
+            zeros = torch.zeros(1 + self.info.size(hierarchy), dtype=getattr(torch, self.info.dtype))
             self.add_state("sums", zeros, dist_reduce_fx="sum")
         else:
             self.add_state("sums", [], dist_reduce_fx="cat")
 
     @property
-    def info(self) -> MetricInfo:
+    def info(self) -> MetricSpec:
         """The metric; it is not pickled with the sums."""
         return find_metric(self.name)
-
-    @property
-    def computation(self) -> Computation:
-        """How it is computed."""
-        return self.info.computation
 
     def update(
         self,
@@ -86,14 +82,14 @@ class HierarchicalMetric(Metric):
             level_predictions: [B, L], which "fpa" and "tice" need, see `Evidence`.
         """
         if probabilities is None:  # which metrics of ranks do not need
-            probabilities = scores if self.computation.ranked else as_probabilities(scores, self.score_kind)
+            probabilities = scores if self.info.ranked else as_probabilities(scores, self.score_kind)
         evidence = Evidence(scores, targets.to(scores.device), self.hierarchy, probabilities, level_predictions)
         valid_targets = evidence.known_targets()
-        needs = self.computation.needs(evidence, self.info.parameter)
+        needs = self.info.needs(evidence, self.info.parameter)
         if needs[0] is None:
             raise ValueError(f"{self.info.name} needs level_predictions")
-        counts = self.computation.counts(*needs, valid_targets, self.hierarchy)
-        if self.computation.summed:
+        counts = self.info.contributions(*needs, valid_targets, self.hierarchy)
+        if self.info.summed:
             self.sums += sum_counts(counts).to(self.sums.device)
         else:
             self.sums.append(counts)
@@ -106,9 +102,8 @@ class HierarchicalMetric(Metric):
         """Return a float64 number over everything added so far, on all ranks; a share is between 0 and 1."""
         if not len(self.sums):
             raise ValueError("no examples to evaluate")
-        sums = self.sums.cpu().double() if self.computation.summed else dim_zero_cat(self.sums)
-        value = torch.as_tensor(self.computation.value(sums, self.info.parameter), dtype=torch.float64)
-        return value / 100.0 if self.info.unit == "%" else value
+        sums = self.sums.cpu().double() if self.info.summed else dim_zero_cat(self.sums)
+        return torch.as_tensor(self.info.value_of_total(sums), dtype=torch.float64) / self.info.scale
 
 
 @cache

@@ -42,7 +42,7 @@ def _described(*names: str) -> Callable[[Function], Function]:
         unit = "a fraction" if infos[0].unit in ("%", "") else f"in {infos[0].unit}"
         formulas = [info.formula if len(infos) == 1 else f"{info.name}, {info.formula}" for info in infos]
         paragraphs = (
-            f"{columns} of tables; {unit}, {infos[0].direction} is better. Source: {infos[0].source}.",
+            f"{columns} of tables; {unit}, {infos[0].better} is better. Source: {infos[0].source}.",
             f"Formula{'s' * (len(infos) > 1)}: {'; '.join(formulas)}.",
         )
         first, _, rest = (function.__doc__ or "").partition("\n")
@@ -363,7 +363,7 @@ def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: La
         scores = scores[:, _columns(labels, tree)]
     if scores.dtype in INTEGERS:
         scores = scores.double()
-    probabilities = scores if info.computation.ranked else as_probabilities(scores)
+    probabilities = scores if info.ranked else as_probabilities(scores)
     evidence = Evidence(scores, true.to(scores.device), tree, probabilities)
     return _fraction(name, compute_metrics([name], evidence)[name])
 
@@ -376,7 +376,7 @@ def _of_levels(name: str, y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
 
 
 def _fraction(name: str, value: float) -> float:
-    return value / 100.0 if find_metric(name).unit == "%" else value
+    return value / find_metric(name).scale
 
 
 def _as_class_indices(values: Any, tree: Hierarchy, name: str) -> Tensor:

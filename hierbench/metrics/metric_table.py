@@ -4,8 +4,9 @@ The functions of `hierbench.metrics.functions`, `HierarchicalMetric` and the col
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hierbench.hierarchy.label_tree import Hierarchy
@@ -18,7 +19,6 @@ from hierbench.metrics.computations import (
     ORDER_AT_K,
     TOP_LEVELS,
     WHOLE_RANKING,
-    Computation,
     join_counts,
     of_bins,
     of_coverage,
@@ -26,13 +26,16 @@ from hierbench.metrics.computations import (
     of_paths,
     sum_counts,
 )
-from hierbench.utils.errors import UserError, nearest, unknown_name
+from hierbench.utils.errors import UserError, error_line, line_in, nearest, unknown_name
+from hierbench.utils.text import is_path
+from hierbench.utils.user_code import run_file
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from hierbench.metrics.metric_inputs import Evidence
 
+NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
 NUM_RANKED = 20  # classes that compact predictions keep
 PAPER_NAMES = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")  # the default columns
 KS = (1, 5, 20)  # of the families over k that are listed; any other k can be asked for
@@ -49,31 +52,52 @@ GOREN = "Goren et al., NeurIPS 2024"
 
 
 @dataclass(frozen=True)
-class MetricInfo:
-    """A metric.
+class Metric:
+    """A metric: what tables, functions, torchmetrics classes and the documentation say of it, and how it is computed.
 
     Attributes:
         name: as given to `--metrics`; of a family with its parameter, "hierdist@20".
         title: head of its column.
-        direction: which values are better.
+        better: which values are better.
         unit: "%", "edges", "bits" or "" for a number between 0 and 1.
         formula: in one line. N examples, target y, ranked classes c_1, c_2, ...; A(n): the nodes from below the root to
             n; D: hierarchical distance; LCA: lowest common ancestor; p: probability; [..]: 1 if true, else 0.
         source: citation.
-        computation: how it is computed.
+        needs: (evidence, parameter) -> the arrays that it needs, None for one that the method does not have; the
+            parameter is the k or level of a family, else 0. Of nodes: not called.
+        contributions: (*needs, targets, tree) -> [N, S], what each example adds; of nodes (nodes, targets, tree).
+        value: (totals, parameter) -> the metric, in per cent where that is the unit, of the number of examples and the
+            summed contributions, [1 + S] float64; by default the mean of the first.
+        of: "classes", or "nodes" of a metric of answers, whose targets are nodes, too.
+        size: tree -> S.
+        dtype: of the contributions.
+        summed: False where the value is of the contributions of all examples instead, [N, S].
+        ranked: whether it follows from the best-ranked classes alone, as compact predictions keep them.
     """
 
     name: str
     title: str
-    direction: Literal["higher", "lower"]
+    better: Literal["higher", "lower"]
     unit: Literal["%", "edges", "bits", ""]
     formula: str
     source: str
-    computation: Computation
+    needs: "Callable[[Evidence, int], tuple[Any, ...]]"
+    contributions: "Callable[..., Tensor]"
+    value: "Callable[[Tensor, int], Any] | None" = None
+    of: Literal["classes", "nodes"] = "classes"
+    size: Callable[[Hierarchy], int] = lambda _: 1
+    dtype: Literal["int64", "float64"] = "float64"
+    summed: bool = True
+    ranked: bool = False
 
     def compute(self, evidence: "Evidence") -> float:
         """Return the value, NaN where it is undefined; several at once are cheaper by `compute_metrics`."""
         return compute_metrics([self.name], evidence)[self.name]
+
+    @property
+    def scale(self) -> float:
+        """What a fraction is multiplied by in tables, records and `evaluate`: 100 for per cent."""
+        return 100.0 if self.unit == "%" else 1.0
 
     @property
     def parameter(self) -> int:
@@ -90,124 +114,134 @@ class MetricInfo:
 
     def count(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> "Tensor":
         """Return what a part of the examples adds, from its inputs and known targets [N]."""
-        counts = self.computation.counts(*needs, targets, hierarchy)
-        return sum_counts(counts).cpu().double() if self.computation.summed else counts
+        counts = self.contributions(*needs, targets, hierarchy)
+        return sum_counts(counts).cpu().double() if self.summed else counts
 
     def value_of(self, counts: Sequence["Tensor"]) -> float:
-        """Return the metric from the counts of all parts, NaN where there are none."""
+        """Return the metric from the contributions of all parts, NaN where there are none."""
         if not counts:
             return float("nan")
-        total = sum(counts[1:], counts[0]) if self.computation.summed else join_counts(counts)
-        return float(self.computation.value(total, self.parameter))
+        return float(self.value_of_total(sum(counts[1:], counts[0]) if self.summed else join_counts(counts)))
+
+    def value_of_total(self, total: "Tensor") -> Any:
+        """Return the metric from the sums [1 + S] of all examples, or from their contributions [N, S]."""
+        return self.scale * total[1] / total[0] if self.value is None else self.value(total, self.parameter)
 
 
 # A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.
 METRIC_SPECS = (
-    MetricInfo("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG, of_distances("top1")),
-    MetricInfo(
+    Metric("top1", "Top-1 accuracy", "higher", "%", "mean [c_1 = y]", LIANG, **of_distances("top1")),
+    Metric(
         "mistake_severity",
         "Mistake severity",
         "lower",
         "edges",
         "mean over mistakes of D(y, c_1)",
         LIANG,
-        of_distances("mistake_severity"),
+        **of_distances("mistake_severity"),
     ),
-    MetricInfo(
+    Metric(
         "hierdist@k",
         "HierDist@{}",
         "lower",
         "edges",
         "mean of (D(y, c_1) + ... + D(y, c_k)) / k",
         LIANG,
-        of_distances("hierdist@{}"),
+        **of_distances("hierdist@{}"),
     ),
-    MetricInfo(
-        "min_distance@k", "MinDist@{}", "lower", "edges", "mean of min(D(y, c_1), ..., D(y, c_k))", ILSVRC, MIN_DISTANCE
+    Metric(
+        "min_distance@k",
+        "MinDist@{}",
+        "lower",
+        "edges",
+        "mean of min(D(y, c_1), ..., D(y, c_k))",
+        ILSVRC,
+        **MIN_DISTANCE,
     ),
-    MetricInfo("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", CHANG, TOP_LEVELS),
-    MetricInfo(
+    Metric("level_accuracy@l", "Level {} accuracy", "higher", "%", "mean [A_l(c_1) = A_l(y)]", CHANG, **TOP_LEVELS),
+    Metric(
         "level_accuracy_lifted@l",
         "Level {} accuracy (lifted)",
         "higher",
         "%",
         "mean [argmax over nodes n of level l of the sum of p below n = A_l(y)]",
         VALMADRE,
-        LIFTED_LEVELS,
+        **LIFTED_LEVELS,
     ),
-    MetricInfo("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, FULL_PATH),
-    MetricInfo("tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, INCONSISTENT),
-    MetricInfo(
-        "hp_micro", "hP micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(c_1)|", KOSMOPOULOS, of_paths("hp_micro")
+    Metric("fpa", "FPA", "higher", "%", "mean [n_1 = A_1(y), ..., n_L = A_L(y)]", PARK, **FULL_PATH),
+    Metric("tice", "TICE", "lower", "%", "mean [n_l is not the parent of n_(l+1) for an l]", PARK, **INCONSISTENT),
+    Metric(
+        "hp_micro", "hP micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(c_1)|", KOSMOPOULOS, **of_paths("hp_micro")
     ),
-    MetricInfo(
-        "hr_micro", "hR micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(y)|", KOSMOPOULOS, of_paths("hr_micro")
+    Metric(
+        "hr_micro", "hR micro", "higher", "%", "sum |A(c_1) & A(y)| / sum |A(y)|", KOSMOPOULOS, **of_paths("hr_micro")
     ),
-    MetricInfo(
+    Metric(
         "hf_micro",
         "hF micro",
         "higher",
         "%",
         "2 hP hR / (hP + hR), of the micro hP and hR",
         KOSMOPOULOS,
-        of_paths("hf_micro"),
+        **of_paths("hf_micro"),
     ),
-    MetricInfo(
-        "hp_macro", "hP macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(c_1)|", KOSMOPOULOS, of_paths("hp_macro")
+    Metric(
+        "hp_macro", "hP macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(c_1)|", KOSMOPOULOS, **of_paths("hp_macro")
     ),
-    MetricInfo(
-        "hr_macro", "hR macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(y)|", KOSMOPOULOS, of_paths("hr_macro")
+    Metric(
+        "hr_macro", "hR macro", "higher", "%", "mean of |A(c_1) & A(y)| / |A(y)|", KOSMOPOULOS, **of_paths("hr_macro")
     ),
-    MetricInfo(
+    Metric(
         "hf_macro",
         "hF macro",
         "higher",
         "%",
         "mean of 2 |A(c_1) & A(y)| / (|A(c_1)| + |A(y)|)",
         KOSMOPOULOS,
-        of_paths("hf_macro"),
+        **of_paths("hf_macro"),
     ),
-    MetricInfo(
+    Metric(
         "information_severity",
         "Information severity",
         "lower",
         "bits",
         "mean over mistakes of log2(classes below LCA(y, c_1))",
         VALMADRE,
-        BITS,
+        **BITS,
     ),
-    MetricInfo(
+    Metric(
         "hops@k",
         "HOPS@{}",
         "higher",
         "%",
         "mean of clip(1 - sum_j<=k w_j |r*_j - r_j| / sum_j<=k w_j |r*_j - r*_(k+1-j)|, 0, 1)",
         SANI,
-        ORDER_AT_K,
+        **ORDER_AT_K,
     ),
-    MetricInfo("hops", "HOPS", "higher", "%", "hops@K", SANI, WHOLE_RANKING),
-    MetricInfo("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO, of_bins(0)),
-    MetricInfo("mce", "MCE", "lower", "%", "max over 15 bins of |accuracy - confidence|", GUO, of_bins(1)),
-    MetricInfo(
+    Metric("hops", "HOPS", "higher", "%", "hops@K", SANI, **WHOLE_RANKING),
+    Metric("ece", "ECE", "lower", "%", "sum over 15 bins of |bin| / N |accuracy - confidence|", GUO, **of_bins(0)),
+    Metric("mce", "MCE", "lower", "%", "max over 15 bins of |accuracy - confidence|", GUO, **of_bins(1)),
+    Metric(
         "haurc_climbing",
         "hAURC (climbing)",
         "lower",
         "",
         "area under risk over coverage: the lowest ancestor of c_1 with p >= theta",
         GOREN,
-        of_coverage("climbing"),
+        **of_coverage("climbing"),
     ),
-    MetricInfo(
+    Metric(
         "haurc_selective",
         "hAURC (selective)",
         "lower",
         "",
         "the same with the root unless p(c_1) >= theta",
         GOREN,
-        of_coverage("selective"),
+        **of_coverage("selective"),
     ),
 )
 SPEC_BY_NAME = {spec.name: spec for spec in METRIC_SPECS}
+user_metrics = dict[str, Metric]()  # of files that were named, by the names of their metrics
 FUNCTIONS = """
 expected_calibration_error full_path_accuracy_score haurc_loss hf1_score hierarchical_distance
 hierarchical_precision_score hierarchical_recall_score hierdist_at_k_loss hops_score information_severity
@@ -237,16 +271,20 @@ def known_metrics(hierarchy: Hierarchy | None = None) -> list[str]:
     return names
 
 
-def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
+def find_metric(name: str, hierarchy: Hierarchy | None = None) -> Metric:
     """Return the metric of a name, such as "ece" or "hierdist@20".
 
     Args:
-        name: of a metric, or of a family with its parameter.
+        name: of a metric, of a family with its parameter, or the path of a file that defines one.
         hierarchy: of the table, if known: then a level or k that it does not have is an error, too.
 
     Raises:
         UserError: unknown; the error suggests the nearest.
     """
+    if is_path(name):
+        return _read_metric(Path(name))
+    if name in user_metrics:
+        return user_metrics[name]
     family, at, text = name.partition("@")
     if name in SPEC_BY_NAME and not at:
         return SPEC_BY_NAME[name]
@@ -268,10 +306,34 @@ def find_metric(name: str, hierarchy: Hierarchy | None = None) -> MetricInfo:
     raise unknown_name("metric", name, known_metrics(hierarchy), meant)
 
 
+def _read_metric(path: Path) -> Metric:
+    """Return the metric that a file defines, and know it by its name from here on.
+
+    Raises:
+        UserError: it cannot be imported, defines none or several, or its metric fails on a small tree.
+    """
+
+    def problem(error: BaseException) -> UserError:
+        return UserError(f"metric {path} cannot be imported: {error_line(error)}{line_in(error, path.name)}")
+
+    module = run_file(path, "metric", problem)
+    defined = [value for value in vars(module).values() if isinstance(value, Metric)]
+    if len(defined) != 1:
+        raise UserError(f"metric {path}: the file must define exactly one Metric, it defines {len(defined)}")
+    metric = defined[0]
+    if not NAME.fullmatch(metric.name) or metric.name in SPEC_BY_NAME or metric.of != "classes":
+        raise UserError(f"metric {path}: {metric.name!r} must be a new name of letters, digits and _, of classes")
+    from hierbench.metrics.metric_check import check_metric
+
+    check_metric(metric)
+    user_metrics[metric.name] = metric
+    return metric
+
+
 def follows_from_ranks(name: str, num: int = NUM_RANKED) -> bool:
     """Whether a metric follows from the `num` best classes of each example."""
     info = find_metric(name)
-    return info.computation.ranked and (name.startswith("level_") or info.parameter <= num)
+    return info.ranked and (name.startswith("level_") or info.parameter <= num)
 
 
 def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, float]:
@@ -300,7 +362,7 @@ def compute_in_parts(names: Sequence[str], parts: Iterable["Evidence"]) -> dict[
         targets = evidence.known_targets()
         tree = evidence.hierarchy
         for name, info in infos.items():
-            needs = info.computation.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
+            needs = info.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
             if needs[0] is not None:
                 counts[name].append(info.count(needs, targets, tree))
     return {name: info.value_of(counts[name]) for name, info in infos.items()}

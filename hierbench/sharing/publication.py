@@ -12,6 +12,7 @@ from hierbench.leaderboard.board import Board, mentions_other_runs
 from hierbench.leaderboard.board_data import SCORED
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.formats import Format
+from hierbench.metrics.metric_table import user_metrics
 from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
 from hierbench.sharing.bundle import published_ids
@@ -65,6 +66,9 @@ def publish(
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
     published_columns = columns_of_published(folder, name) if _check_existing(folder, name, update) else PAPER_COLUMNS
     chosen = published_columns if columns is None else columns
+    own = [column.name for column in chosen if column.name in user_metrics]
+    if own:
+        raise UserError(f"the metric {own[0]} is that of a file, which verify would not run: publish without it")
     opened = checked_board(dataset, selection, chosen)
     _refuse_damaged(opened.board)
     board = opened.board

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierbench import Hierarchy, evaluate
+from hierbench.leaderboard.columns import requested_columns
 from hierbench.metrics import (
     PAPER,
     Evidence,
@@ -23,12 +24,14 @@ from hierbench.metrics import (
     hops,
     known_metrics,
     level_metrics,
+    metric_table,
     ranked_classes,
     selective,
 )
 from hierbench.metrics import paths as path_metrics
 from hierbench.metrics.classes import HierarchicalMetric
 from hierbench.metrics.metric_table import FUNCTIONS, METRIC_SPECS
+from hierbench.utils.errors import UserError
 
 PAIR = Hierarchy.from_paths({"a": ("a",), "b": ("b",)})
 PATHS = {"t": ("p", "q", "t"), "u": ("p", "q", "u"), "v": ("p", "v"), "w": ("s", "s", "w"), "x": ("x",)}
@@ -300,7 +303,7 @@ def test_without_mistakes(tree):
     for name in values.keys() - undefined:
         metric = find_metric(name)
         if not name.startswith("hierdist@") or name == "hierdist@1":
-            assert values[name] == (0.0 if metric.direction == "lower" else 100.0), name
+            assert values[name] == (0.0 if metric.better == "lower" else 100.0), name
     curve = selective.operating_curve(right.top, targets, right.climb, tree)
     assert curve.coverage[0] == 1 and curve.coverage[-1] == 0 and not curve.risk.any()  # though p = 1 throughout
 
@@ -325,7 +328,7 @@ def test_the_class_does_not_depend_on_batching(case, sizes):
             metric.update(evidence.scores[part], evidence.targets[part], evidence.probabilities[part], levels_of_part)
         expected /= 100.0 if find_metric(name).unit == "%" else 1.0
         assert metric.compute().item() == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True), name
-        assert metric.higher_is_better == (find_metric(name).direction == "higher")
+        assert metric.higher_is_better == (find_metric(name).better == "higher")
 
 
 def test_the_class_equals_the_function_and_plots():
@@ -388,3 +391,36 @@ def test_a_function_s_docstring_has_the_formula_of_the_table():
     docs = " ".join(" ".join(getattr(functions, name).__doc__.split()) for name in FUNCTIONS)
     specs = [info for info in METRIC_SPECS if info.formula != "hops@K"]  # which says that all classes are ranked
     assert [info.name for info in specs if info.formula not in docs] == []
+
+
+METRIC_FILE = """
+from hierbench.metrics import Metric
+metric = Metric({name!r}, "Mine", "higher", "%", "mean [c_1 = y]", "here",
+    lambda evidence, _: (evidence.top,), lambda top, targets, tree: {contributions})
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "contributions", "message"),
+    [
+        ("mine", "(top == targets)[:, None]", None),
+        ("top1", "(top == targets)[:, None]", "'top1' must be a new name"),
+        ("no name", "(top == targets)[:, None]", "must be a new name"),
+        ("mine", "top[:, None] / 0 + nothing", "metric mine fails: NameError"),
+        ("mine", "(top == targets)[:, None] * len(top)", "the same in two parts"),
+        ("mine", "1 +", r"cannot be imported: SyntaxError"),
+    ],
+)
+def test_a_metric_in_a_file(tmp_path, monkeypatch, name, contributions, message):
+    monkeypatch.setattr(metric_table, "user_metrics", {})
+    file = tmp_path / "mine.py"
+    file.write_text(METRIC_FILE.format(name=name, contributions=contributions))
+    if message:
+        with pytest.raises(UserError, match=message):
+            find_metric(str(file))
+        return
+    tree = Hierarchy.load("cifar100")
+    scores = torch.randn(50, 100, generator=torch.Generator().manual_seed(0))
+    evidence = Evidence(scores, torch.arange(50), tree, scores.double().softmax(dim=1))
+    values = compute_metrics([find_metric(str(file)).name, "top1"], evidence)
+    assert values["mine"] == values["top1"] and requested_columns(f"+{file}")[-1].title == "Mine"

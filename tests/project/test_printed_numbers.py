@@ -112,7 +112,7 @@ def test_every_metric_is_described_as_in_the_registry(described):
     assert list(described) == [spec.name for spec in registry_module.METRIC_SPECS]
     for spec in registry_module.METRIC_SPECS:
         _, says, formula, unit, better, where, source = described[spec.name]
-        assert (unit, better, source) == (spec.unit, spec.direction, spec.source)
+        assert (unit, better, source) == (spec.unit, spec.better, spec.source)
         assert re.fullmatch(r"\$`[^`$]+`\$", formula)  # the registry's is plain text, for terminals
         assert says and where
 

@@ -127,13 +127,12 @@ def _rules_table(report: Report) -> Table:
         cells = list[Cell]()
         values = dict[str, float | None]()
         for name, metric in NODE_METRICS.items():
-            scale = 100.0 if metric.unit == "%" else 1.0
-            summary = summarise([scale * result.nodes[label][name] for result in report.results])
+            summary = summarise([metric.scale * result.nodes[label][name] for result in report.results])
             cells.append(Interval(summary.mean, summary.ci95))
             values |= {name: summary.mean, f"{name} ci95": summary.ci95}
         lines.append(Line([Text(title), *cells]))
         records.append({"rule": label, **values})
-    headings = (f"{metric.title} {'↑' if metric.direction == 'higher' else '↓'}" for metric in NODE_METRICS.values())
+    headings = (f"{metric.title} {'↑' if metric.better == 'higher' else '↓'}" for metric in NODE_METRICS.values())
     note = "Over all images; a rule has the temperature 1 unless it says another."
     if set(report.rules) == {"answers"}:
         note = "Some answers are nodes above the classes, which metrics of classes do not measure."

@@ -1,0 +1,35 @@
+"""The check of a user's metric before it is used: on a small ragged tree, whole and in parts."""
+
+import math
+
+import numpy as np
+import torch
+
+from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.metric_inputs import Evidence
+from hierbench.metrics.metric_table import Metric
+from hierbench.utils.errors import UserError, error_line, foreign_errors
+
+
+def check_metric(metric: Metric) -> None:
+    """Raise a UserError unless a metric gives a number, the same of examples together and in two parts."""
+    tree = Hierarchy.from_paths({path[-1]: path for path in (("A", "B", "a"), ("A", "B", "b"), ("A", "c"), ("d", "e"))})
+    rng = np.random.default_rng(0)
+    probabilities = torch.from_numpy(rng.dirichlet(np.ones(4), size=24))
+    targets = torch.from_numpy(rng.integers(4, size=24))
+
+    def evidence(rows: slice) -> Evidence:
+        return Evidence(probabilities[rows], targets[rows], tree, probabilities[rows])
+
+    def count(rows: slice) -> torch.Tensor:
+        needs = metric.needs(evidence(rows), metric.parameter)
+        return metric.count(needs, targets[rows], tree)
+
+    def problem(error: BaseException) -> UserError:
+        return UserError(f"metric {metric.name} fails: {error_line(error)}")
+
+    with foreign_errors(problem):
+        whole = metric.value_of([count(slice(None))])
+        parts = metric.value_of([count(slice(0, 10)), count(slice(10, None))])
+    if not math.isclose(whole, parts, rel_tol=1e-9, abs_tol=1e-12):
+        raise UserError(f"metric {metric.name} is {whole:g} of all examples, and {parts:g} of the same in two parts")
