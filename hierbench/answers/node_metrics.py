@@ -21,7 +21,9 @@ def _metric(name: str, title: str, better: Literal["higher", "lower"], unit: Any
     def contributions(nodes: Tensor, targets: Tensor, tree: Hierarchy) -> Tensor:
         return example_metrics(nodes, targets, tree)[name][:, None]
 
-    return Metric(name, title, better, unit, formula, SOURCE_OF_NODES, lambda evidence, _: (), contributions, of="nodes")
+    return Metric(
+        name, title, better, unit, formula, SOURCE_OF_NODES, lambda evidence, _: (), contributions, of="nodes"
+    )
 
 
 SOURCE_OF_NODES = "Valmadre, NeurIPS 2022; Kosmopoulos et al., DMKD 2015"

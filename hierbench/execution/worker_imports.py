@@ -5,4 +5,4 @@ from hierbench.training.fabric import import_fabric
 
 __all__ = ["run_job"]
 
-import_fabric()  # not as `import lightning_fabric`, which takes seconds longer
+import_fabric()

@@ -3,9 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hierbench.hierarchy.label_tree import Distance, Hierarchy
-
 if TYPE_CHECKING:
+    from hierbench.hierarchy.label_tree import Distance, Hierarchy
     from hierbench.hierarchy.levels import (
         coarse_levels,
         distances_from,
@@ -26,8 +25,10 @@ __all__ = [
     "node_parents",
 ]
 
-# The numerics load on first use: tables render without torch.
+# They load on first use: the command line reads the options of trees without NumPy, tables render without torch.
 _HOME = {
+    "Distance": "hierbench.hierarchy.label_tree",
+    "Hierarchy": "hierbench.hierarchy.label_tree",
     "Nodes": "hierbench.hierarchy.nodes",
     "coarse_levels": "hierbench.hierarchy.levels",
     "distances_from": "hierbench.hierarchy.levels",

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
-from importlib.metadata import version
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -56,20 +53,10 @@ def make_fabric(
 
 
 def import_fabric() -> None:
-    """Import Fabric with a stub for torchmetrics, of which it only reads the version number.
+    """Import Fabric, which takes seconds, and let it log warnings alone: it logs every process that it counts."""
+    import lightning_fabric  # noqa: F401
 
-    Torchmetrics imports torchvision and SciPy, which would cost each process that trains several seconds.
-    """
-    if "lightning_fabric" in sys.modules or "torchmetrics" in sys.modules:
-        return
-    stand_in = ModuleType("torchmetrics")
-    stand_in.__version__ = version("torchmetrics")  # type: ignore[attr-defined]
-    sys.modules["torchmetrics"] = stand_in
-    try:
-        import lightning_fabric  # noqa: F401
-    finally:
-        del sys.modules["torchmetrics"]
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it logs every process that it counts
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
 
 
 def resolve_precision(requested: AskedPrecision, device: str, *, frozen: bool = False) -> Precision:

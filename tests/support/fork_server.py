@@ -25,7 +25,7 @@ def import_everything():
     ours += ("methods.haframe",)
     for name in (*(f"hierbench.{name}" for name in ours), "optuna.storages", "sqlalchemy.orm"):
         importlib.import_module(name)
-    importlib.import_module("hierbench.training.fabric").make_fabric("cpu", "float32")  # imports Fabric without SciPy
+    importlib.import_module("hierbench.training.fabric").make_fabric("cpu", "float32")  # imports Fabric
 
 
 def fork_workers():

@@ -94,8 +94,8 @@ def score_files(request: ScoreRequest) -> Report:
         UserError: a file cannot be read, or is not of this data; or too few resamples for an interval.
     """
     if request.resamples != 0 and not LEAST <= request.resamples <= MOST:
-        resamples_argument = Argument("resamples", request.resamples)
-        raise InputError(f"{resamples_argument} must be 0, or from {LEAST} to {MOST:,}", resamples_argument)
+        message = f"resamples must be 0, or from {LEAST} to {MOST:,}, got {request.resamples:,}"
+        raise InputError(message, Argument("resamples", request.resamples))
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
     extra = None if request.targets is None else read_targets(request.targets, tree, "targets", request.reading.order)
