@@ -1,7 +1,7 @@
 """The source of a method as it was kept with its runs or published with their records; it is never imported."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tokenize import TokenError
 
@@ -30,6 +30,20 @@ def source_name(run: Record) -> str:
 def source_folders(records: Path) -> list[Path]:
     """Return where the sources of published runs are: in one folder for all tables, or with the records of one."""
     return [folder for folder in (records.parent / SOURCES_FOLDER, records / SOURCES_FOLDER) if not folder.is_symlink()]
+
+
+def changed_sources(records: Iterable[Record], folders: Sequence[Path]) -> list[str]:
+    """Return a line for each published source that is not the code by whose digest it is named."""
+    digest_by_file = {source_name(run): run.method_digest for run in records if run.spec is not None}
+    changed = list[str]()
+    for folder in folders:
+        for file, digest in sorted(digest_by_file.items()):
+            path = folder / file
+            if path.is_file() and not is_code(read_bytes(path, MAX_SOURCE_BYTES), digest):
+                changed.append(
+                    f"{folder.name}/{file} is not the code of its name, or was digested by an earlier version"
+                )
+    return changed
 
 
 def kept_source(run: Record, folders: Sequence[Path] = ()) -> tuple[Path, bytes] | None:

@@ -20,6 +20,7 @@ from hierbench.leaderboard.ranking import rank
 from hierbench.leaderboard.statistics import PAPER_METRICS
 from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import read_further
+from hierbench.runs.method_files import changed_sources, source_folders
 from hierbench.runs.record import Records
 from hierbench.runs.state import STATE_ORDER, Note, State
 from hierbench.runs.store import RUN_ID
@@ -111,7 +112,9 @@ def check_tables(
         table = Path(os.path.normpath(records.root / os.pardir / f"{dataset}.json"))
         answers = table.with_name(f"{dataset}{ANSWERS}.json")
         found_answers = check_answers(records, data_dir, answers, file or dataset)
-        return [check_table(table, records, data_dir, file, published=True), *found_answers]
+        finding = check_table(table, records, data_dir, file, published=True)
+        finding.notes += map(Note, changed_sources(records, source_folders(records.root)))
+        return [finding, *found_answers]
     files = [path for path in sorted(records.root.glob("leaderboard-*.json")) if _is_table(path, name)]
     findings = [check_table(path, records, data_dir, file) for path in files]
     return [*findings, *_without_values(records.root, name), *check_answers(records, data_dir, None)]
