@@ -23,7 +23,6 @@ from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 Result = Table | CommandOutput | int | None
-PICTURE_SUFFIXES = (".svg", ".pdf", ".png")
 FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  # parameters
 
 
@@ -164,16 +163,13 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words of the command line.
 
-        --json stands for --format json; --draw without the name of a picture leaves that to the command.
+        --json stands for --format json.
         """
         if any(parameter.name == "format_" for parameter in self.params) and "--json" in args:
             form = "".join(args[args.index("--format") + 1 :][:1]) if "--format" in args else "json"
             if form != "json":
                 raise UserError(f"--json does not go with --format {form}")
             args = [word for arg in args for word in (("--format", "json") if arg == "--json" else (arg,))]
-        for i, word in enumerate(args):
-            if word == "--draw" and not "".join(args[i + 1 : i + 2]).endswith(PICTURE_SUFFIXES):
-                args = [*args[:i], "--draw=", *args[i + 1 :]]
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -64,34 +64,21 @@ def tree(
     *,
     options: TreeOptions,
     output: Annotated[Path | None, "Write the tree as a row of nodes per class, coarsest first: a .csv."] = None,
-    draw: Annotated[
-        str | None, typer.Option(metavar="[FILE]", help="Draw it, SVG, PDF or PNG; by default TREE.svg.")
-    ] = None,
     format_: Annotated[Literal["text", "json"], "Of what is printed."] = "text",
 ) -> None:
     """Read a tree, and print how it was understood and what looks like a slip."""
     from hierbench.data.user.user_dataset import read_users_tree
-    from hierbench.figures.plots import style
     from hierbench.hierarchy.readers import canonical_text, shipped_names
 
     is_shipped = file in shipped_names() and not Path(file).exists()
     if not is_shipped and not Path(file).exists():
         raise UserError(f"no file {file}, and no tree of this name; known: {', '.join(shipped_names())}")
     reading = read_users_tree(file if is_shipped else str(Path(file).absolute()), options)
-    picture = None if draw is None else Path(draw or f"{Path(file).stem}.svg")
-    if picture is not None:
-        style.check_output(picture, "--draw")
     lines = [*reading.about, *map(str, reading.findings)]
     print("\n".join(lines) if format_ == "text" else json.dumps(reading.content(), ensure_ascii=False, indent=2))
     if output is not None:
         write_result(canonical_text(reading.paths, reading.levels), output)
         print(f"wrote {output}", file=sys.stderr)
-    if picture is not None:
-        from hierbench.figures.plots.tree_picture import plot_tree
-
-        drawing = plot_tree(reading.paths)
-        style.write_figure(drawing.figure, picture)
-        print("\n".join([*drawing.remarks, f"wrote {picture}"]), file=sys.stderr)
 
 
 @command("data new birds --images images --tree taxonomy.csv", **PLAIN_TREES)

@@ -6,12 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.shared_options import NumbersOption, dataset_option
-from hierbench.config.options import RunSelection
+from hierbench.cli.shared_options import NumbersOption
+from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.figures.plots import PLOT_TITLES
 from hierbench.utils.errors import UserError, unknown_name
-
-OF_RUNS = set(PLOT_TITLES) - {"similarity", "frame"}
 
 
 @command("plot tradeoff --dataset shapes")
@@ -23,10 +21,8 @@ def plot(
             autocompletion=lambda incomplete: [kind for kind in PLOT_TITLES if kind.startswith(incomplete)],
         ),
     ],
-    dataset: Annotated[
-        str, dataset_option("See: hierbench data list. similarity takes all; frame draws an example without it.")
-    ] = "",
     *,
+    dataset: DatasetOption,
     selection: RunSelection,
     numbers: NumbersOption = "runs",
     run: Annotated[str | None, "For confusion: the beginning of the run's id."] = None,
@@ -42,36 +38,28 @@ def plot(
     from hierbench.utils.files import refuse_links
 
     protocol = selection.protocol
-    _check(kind, dataset, numbers, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
+    _check(kind, numbers, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
     if output is not None:
         style.check_output(output)
     # Options that are not the default are part of the name, so that figures do not replace each other.
-    parts = [kind, dataset_name(dataset) or "example", "published" if numbers == "paper" else None, protocol]
+    parts = [kind, dataset_name(dataset), "published" if numbers == "paper" else None, protocol]
     parts += [selection.request]
     target = output or refuse_links(selection.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
-    if kind in OF_RUNS:
-        from hierbench.leaderboard.open_board import open_board
+    from hierbench.leaderboard.open_board import open_board
 
-        board = open_board(dataset, selection, numbers=numbers, with_unranked=False)
-        which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}
-        request = FigureRequest(dataset, selection.data_dir, board, **which)
-    else:
-        request = FigureRequest(dataset, selection.data_dir, protocol=protocol or "paper")
-    drawing = draw(kind, request)
+    board = open_board(dataset, selection, numbers=numbers, with_unranked=False)
+    which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}
+    drawing = draw(kind, FigureRequest(dataset, selection.data_dir, board, **which))
     style.write_figure(drawing.figure, target)
     for remark in drawing.remarks:
         print(remark)
     print(f"wrote {target}")
 
 
-def _check(kind: str, dataset: str, numbers: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
+def _check(kind: str, numbers: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
     """Raise a UserError for an unknown kind or a wrong combination of options."""
     if kind not in PLOT_TITLES:
         raise unknown_name("plot", kind, PLOT_TITLES)
-    if not dataset and kind != "frame":
-        raise UserError("Missing option '--dataset'.")
-    if dataset == "all" and kind != "similarity":
-        raise UserError("--dataset all is for similarity; the other kinds show one dataset")
     if numbers == "paper" and kind != "tradeoff":
         raise UserError("--numbers paper is for tradeoff; the paper has no numbers for the other plots")
     options = [option for option, value in choice.items() if value is not None]

@@ -84,8 +84,6 @@ MESSAGES = {  # of ce, crm and flamingo on type I, seeds 0 to 2
     f"power ce crm {PAPER} --protocol paper": "a protocol",
     f"power ce crm {PAPER} --unpaired": "--unpaired is for ",
     f"plot severty {SHAPES}": "unknown plot 'severty'; did you mean 'severity'?",
-    "plot severity --dataset all": "--dataset all is for similarity",
-    "plot similarity --dataset inat19": "hierbench data prepare inat19",
     "plot curves --dataset fgvc": "no runs of fgvc",
     f"plot curves {SHAPES} --protocol authors": "no runs of shapes under protocol authors",
     f"plot curves {SHAPES} --numbers paper": "--numbers paper is for tradeoff",

@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,7 @@ from hierbench.figures.plots import (
     confusion_plot,
     curves_plot,
     figure_data,
-    frame_plot,
     severity_plot,
-    similarity_plot,
     style,
     tradeoff_plot,
     tree_drawing,
@@ -73,35 +70,10 @@ def test_classes_of_every_node_are_together_and_named(small):
             names = [f"{level}-{rng.integers(3)}" for level in range(depth)]
             paths[f"c{i}"] = (*("/".join(names[: level + 1]) for level in range(depth)), f"c{i}")
         hierarchy = Hierarchy.from_paths(paths, distance)
-        for order in (tree_drawing.class_order(hierarchy), tree_drawing.leaf_order(hierarchy.distances)):
+        for order in (tree_drawing.class_order(hierarchy),):
             assert sorted(order) == list(range(hierarchy.num_classes))
             for level in range(hierarchy.num_levels):
                 assert len(tree_drawing.block_bounds(hierarchy, order, level)) == hierarchy.level_sizes[level] + 1
-
-
-# Similarity
-
-
-def test_mapping_curves_follow_the_formula(cifar100):
-    from hierbench.methods.haframe import hierarchy_aware_frame
-
-    exponential = similarity_plot.mapping_curves(cifar100, "paper")
-    lines = similarity_plot.draw(FigureRequest("cifar100")).figure.axes[0].lines
-    (linear,) = [line.get_ydata().tolist() for line in lines if line.get_label() == "linear"]
-    assert linear == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.0])
-    assert [curve.gamma for curve in exponential] == [1, 2, 3, 4, 5]
-    assert [round(curve.s_min, 2) for curve in exponential] == [-0.86, -0.30, -0.14, -0.08, -0.04]
-    for curve in exponential:
-        expected = [(1 - curve.s_min) * math.exp(-curve.gamma * d / 5) + curve.s_min for d in range(6)]
-        values = curve.cosines(np.arange(6) / 5)
-        assert values.tolist() == pytest.approx(expected)
-        assert any(values.tolist() == np.asarray(line.get_ydata()).tolist() for line in lines)
-        _, cosines = hierarchy_aware_frame(cifar100.distances, curve.gamma)
-        assert np.allclose(values[cifar100.distances], cosines)
-    assert similarity_plot.mapping_curves(cifar100, "authors")[0].s_min != exponential[0].s_min
-
-
-# Frame
 
 
 # Severity
@@ -135,7 +107,7 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
 def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
     failed = replace(row("failed", n=0), metrics=dict.fromkeys(PAPER_METRICS, Summary(None, None)))
     rows = [row("good"), replace(row("lucky", severity=0.5), lacking=[2]), row("perfect", severity=None), failed]
-    drawing = tradeoff_plot.draw(FigureRequest("shapes", board=Board("shapes", "paper", "height", rows)))
+    drawing = tradeoff_plot.draw(FigureRequest("shapes", Path("data"), board=Board("shapes", "paper", "height", rows)))
     axes = drawing.figure.axes[0]
     assert axes.patches[0].get_x() == rows[0].metrics["mistake_severity"].mean
     assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff_plot.FAINT]
@@ -154,7 +126,7 @@ def test_the_band_holds_exactly_the_competitive_rows_and_names_cover_nothing(dat
     severities = [row.metrics["mistake_severity"].mean for row in board.rows]
     assert [low <= severity < high for severity in severities] == [row.competitive for row in board.rows]
     with style.house_style():
-        figure = tradeoff_plot.draw(FigureRequest(dataset, board=board)).figure
+        figure = tradeoff_plot.draw(FigureRequest(dataset, Path("data"), board=board)).figure
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         texts = figure.legends[0].get_texts()
@@ -266,9 +238,7 @@ def test_curves_of_the_published_runs():
 @pytest.mark.parametrize(
     ("kind", "request_"),
     [
-        (similarity_plot, FigureRequest("cifar100")),
-        (frame_plot, FigureRequest("cifar100")),
-        (tradeoff_plot, FigureRequest("fgvc", board=Board.paper("fgvc"))),
+        (tradeoff_plot, FigureRequest("fgvc", Path("data"), board=Board.paper("fgvc"))),
         (curves_plot, of_runs("grocery-finetuned", PUBLISHED)),
     ],
 )

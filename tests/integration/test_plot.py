@@ -15,9 +15,6 @@ def _few_pixels(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "name", "labels"),
     [
-        (["similarity"], "similarity-shapes", ["linear", "48 classes, height 3"]),
-        (["similarity", "--protocol", "authors"], "similarity-shapes-authors", ["linear"]),
-        (["frame"], "frame-shapes", ["solid circle", "4 of 48 classes"]),
         (["severity"], "severity-shapes", ["cross-entropy", "CRM", "Flamingo", "height of the lowest common ancestor"]),
         (["tradeoff"], "tradeoff-shapes", ["open type-I", "CRM", "Flamingo"]),
         (["operating"], "operating-shapes", ["CRM", "Flamingo"]),
@@ -34,12 +31,9 @@ def test_every_kind(cli, trained_folder, arguments, name, labels):
         assert label in content, label  # text is drawn as outlines, with the words in a comment
 
 
-def test_published_numbers_and_every_tree_need_no_runs(cli, tmp_path):
+def test_published_numbers_need_no_runs(cli, tmp_path):
     done = cli(tmp_path, "plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper").ok()
     assert done.out == "wrote runs/plots/tradeoff-fgvc-published.svg\n"
-    done = cli(tmp_path, "plot", "similarity", "--dataset", "all", "--output", "all.pdf").ok()
-    assert "not shown: inat19, tieredimagenet-h," in done.out
-    assert (tmp_path / "all.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_predictions_that_are_gone(cli, trained_folder, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -92,7 +93,8 @@ def of_runs(dataset, runs, **more):
     from hierbench.leaderboard.board import Board
     from hierbench.runs.record_reader import read_records
 
-    return FigureRequest(dataset, board=Board.of(dataset, read_records(runs), scored=False), **more)
+    board = Board.of(dataset, read_records(runs), scored=False)
+    return FigureRequest(dataset, more.pop("data_dir", Path("data")), board, **more)
 
 
 def without(root, ids):

@@ -52,7 +52,7 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
 def requested_run(request: FigureRequest) -> Record:
     """Return the requested finished run, by its id or in the dataset's leaderboard."""
     if request.run is not None:
-        return run_by_id(request.run, request.dataset, request.runs_board.records)
+        return run_by_id(request.run, request.dataset, request.board.records)
     return choose_run(open_figure_board(request), request.method, request.type, request.seed)
 
 

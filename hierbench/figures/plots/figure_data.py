@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from hierbench.config.options import folder_options
 from hierbench.config.recipe import dataset_title, load_protocols
-from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find
 from hierbench.data.source import shipped_paths
 from hierbench.figures.plots import PLOT_TITLES
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from hierbench.metrics.metric_inputs import Evidence
 
-OF_BOARD = set(PLOT_TITLES) - {"similarity", "frame", "overview"}
 Floats = NDArray[np.float64]
 COVERAGES: Floats = np.linspace(0.0, 1.0, 101)
 CLIMBING = "haurc_climbing"
@@ -43,20 +41,13 @@ BY_LEVEL = {  # metric: how the node of a level is predicted
 class FigureRequest:
     """The request of `hierbench plot`."""
 
-    dataset: str  # "all" or "" where the kind allows it
-    data_dir: Path = Path("data")
-    board: Board | None = None  # the board with the rows; None for the kinds similarity and frame
-    protocol: Protocol = "paper"  # of the mapping and the frame
+    dataset: str
+    data_dir: Path
+    board: Board
     run: str | None = None  # beginning of an id; this and the following select the run of a confusion matrix
     method: str | None = None
     type: str | None = None
     seed: int | None = None
-
-    @property
-    def runs_board(self) -> Board:
-        """The board, which only the kinds similarity and frame do without."""
-        assert self.board is not None, self.dataset
-        return self.board
 
 
 def draw(kind: str, request: FigureRequest) -> Drawing:
@@ -68,8 +59,8 @@ def draw(kind: str, request: FigureRequest) -> Drawing:
 
 def draw_board(board: Board, kind: str, **run: Any) -> "Figure":
     """Draw a picture of a board's runs, see `Board.plot`."""
-    if kind not in OF_BOARD:
-        raise unknown_name("plot", kind, sorted(OF_BOARD))
+    if kind not in PLOT_TITLES:
+        raise unknown_name("plot", kind, PLOT_TITLES)
     drawing = draw(kind, FigureRequest(board.file or board.dataset, board.data_dir, board.of_runs, **run))
     for remark in drawing.remarks:
         say(f"note: {remark}")
@@ -139,7 +130,7 @@ def require_tree(dataset: str, data_dir: Path, distance: Distance | None = None)
 
 def open_figure_board(request: FigureRequest) -> Board:
     """Return the leaderboard that a figure shows; a UserError says that it has no finished run."""
-    board = request.runs_board
+    board = request.board
     if not any(row.n for row in board.rows):
         raise UserError(f"no run of {request.dataset} in {board.records.root} is finished yet")
     return board

@@ -16,12 +16,6 @@ def class_order(hierarchy: Hierarchy) -> IntArray:
     return np.lexsort(hierarchy.level_targets.T[::-1]).astype(np.int64)
 
 
-def leaf_order(distances: Distances) -> IntArray:
-    """Return [K] class indices so that the classes of every node are neighbours, from distances [K, K] alone."""
-    nodes = [(distances <= top).argmax(axis=1) for top in np.unique(distances)]  # finest first, as lexsort wants it
-    return np.lexsort(nodes).astype(np.int64)
-
-
 def block_bounds(hierarchy: Hierarchy, order: IntArray, level: int) -> IntArray:
     """Return [nodes + 1] int: where the blocks of a level's nodes begin in the order, and K at the end."""
     node = hierarchy.level_targets[order, level]

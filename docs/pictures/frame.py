@@ -1,17 +1,21 @@
-"""A hierarchy-aware frame beside the simplex equiangular tight frame (ETF), after PCA."""
+"""Draws docs/pictures/frame.svg: a hierarchy-aware frame beside the simplex ETF, after PCA.
+
+`uv run python docs/pictures/frame.py`
+"""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from hierbench.config.recipe import load_recipe
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import FigureRequest, Floats, require_tree
-from hierbench.figures.plots.tree_drawing import Distances, as_polyline, branches, leaf_order
-from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.figures.plots.figure_data import Floats
+from hierbench.figures.plots.tree_drawing import Distances, as_polyline, branches
+from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 
 EDGES: list[dict[str, Any]] = [  # by rank of distance: four classes have three
@@ -30,6 +34,12 @@ LETTERS = 10  # of a name that has room below its leaf
 NAME_MARGIN = 0.16  # around the vectors, for their names
 CLEARANCE = 0.12  # between a point and a line, of a vector's length
 PROJECTION_SEED = 0  # of directions that the data leave open
+
+
+def leaf_order(distances: Distances) -> IntArray:
+    """Return [K] class indices so that the classes of every node are neighbours, from distances [K, K] alone."""
+    nodes = [(distances <= top).argmax(axis=1) for top in np.unique(distances)]  # finest first, as lexsort wants it
+    return np.lexsort(nodes).astype(np.int64)
 
 
 def simplex_frame(num_classes: int) -> Floats:
@@ -117,39 +127,15 @@ def project_together(frames: list[Floats]) -> list[Floats]:
     return [first @ view, second @ view]
 
 
-def sample_classes(distances: Distances) -> list[int]:
-    """Return up to four classes [K, K] distances apart: one, its nearest, one half-way up its distances, a farthest.
-
-    The first is a class with the most different distances to others; equals go to the lower index.
-    """
-    start = int(np.argmax([len(np.unique(row)) for row in distances]))
-    apart = np.unique(distances[start])[1:]
-    picked = [start]
-    for distance in (apart[0], apart[len(apart) // 2], apart[-1]):
-        missed = np.abs(distances[start] - distance)
-        picked += sorted(set(range(len(distances))) - set(picked), key=lambda i: (missed[i], i))[:1]
-    return picked
-
-
-def draw(request: FigureRequest) -> style.Drawing:
+def draw() -> Figure:
     """Draw the ETF at the left and the hierarchy-aware frame at the right, their trees below."""
-    mode = request.protocol
     gamma = float(HAFrame.Params().gamma)
     hierarchy = Hierarchy.from_paths(EXAMPLE)
-    remarks = list[str]()
-    if request.dataset:
-        tree, _, remarks = require_tree(request.dataset, request.data_dir).fitted()
-        hierarchy = tree.hierarchy
-        recipe = load_recipe(request.dataset, protocol=mode)
-        gamma = float(recipe.params_for("haframe").get("gamma", gamma))
-    frame, _ = hierarchy_aware_frame(hierarchy.distances, gamma, mode, PROJECTION_SEED, hierarchy.height)
-    picked = sample_classes(hierarchy.distances)
-    classes = [path[-1] for path in tree.paths] if remarks else hierarchy.classes
-    names = [style.readable(classes[i]) for i in picked]
-    part = f": {len(picked)} of {hierarchy.num_classes} classes" if len(picked) < hierarchy.num_classes else ""
+    frame, _ = hierarchy_aware_frame(hierarchy.distances, gamma, "paper", PROJECTION_SEED, hierarchy.height)
+    names = list(hierarchy.classes)
     titles = ["simplex ETF", rf"HAFrame, $\gamma={gamma:g}$"]
-    frames = [simplex_frame(hierarchy.num_classes)[picked], frame[picked]]
-    trees: list[Distances] = [(1 - np.eye(len(picked))).astype(np.int64), hierarchy.distances[np.ix_(picked, picked)]]
+    frames = [simplex_frame(len(names)), frame]
+    trees: list[Distances] = [(1 - np.eye(len(names))).astype(np.int64), hierarchy.distances]
     pictures = project_together(frames)
     corners = np.vstack([picture - picture[-1] for picture in pictures])  # around the origin: both on one scale
     low = corners.min(axis=0) - NAME_MARGIN
@@ -158,12 +144,12 @@ def draw(request: FigureRequest) -> style.Drawing:
     grid = figure.subplots(2, 2, height_ratios=[2.6, 1.2])
     for column, (points, distances, picture) in enumerate(zip(frames, trees, pictures, strict=True)):
         above, below = grid[:, column]
-        above.set_title(titles[column] + part)
+        above.set_title(titles[column])
         _solid(above, names, distances, points @ points.T, picture)
         above.set_xlim(picture[-1, 0] + low[0], picture[-1, 0] + high[0])
         above.set_ylim(picture[-1, 1] + low[1], picture[-1, 1] + high[1])
         _tree(below, names, distances)
-    return style.Drawing(figure, remarks)
+    return figure
 
 
 def _solid(axes: Axes, names: list[str], distances: Distances, cosines: Floats, picture: Floats) -> None:
@@ -209,3 +195,8 @@ def _tree(axes: Axes, names: list[str], distances: Distances) -> None:
     turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if long else {}
     axes.set_xticks(range(len(order)), labels, **turned)
     axes.tick_params(axis="x", length=0)
+
+
+if __name__ == "__main__":
+    with style.house_style():
+        style.write_figure(draw(), Path(__file__).with_suffix(".svg"))

@@ -1,21 +1,27 @@
-"""The mapping from hierarchical distance to cosine similarity, exponential and linear."""
+"""Draws docs/pictures/similarity.svg: the mapping from hierarchical distance to cosine similarity.
+
+`uv run python docs/pictures/similarity.py`
+"""
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from hierbench.config.recipe import dataset_title, load_recipe, recipe_names
+from hierbench.config.recipe import dataset_title
 from hierbench.config.sections import Protocol
 from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import FigureRequest, Tree, find_tree, require_tree
+from hierbench.figures.plots.figure_data import find_tree
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.losses.frames import minimum_similarity_of_tree
 
 MARKER_BY_GAMMA = {1: "o", 2: "s", 3: "^", 4: "D", 5: "v"}  # {gamma: marker}
+NAMES = ("fgvc", "cifar100", "tiny-imagenet", "imagenet1k")
 SHADES = (0.0, 0.22, 0.44, 0.62, 0.8)  # of cividis, dark enough for white paper
 
 
@@ -35,38 +41,21 @@ def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[SimilarityCurve
     return [SimilarityCurve(gamma, minimum_similarity_of_tree(hierarchy, gamma, mode)) for gamma in MARKER_BY_GAMMA]
 
 
-def trees_to_show(request: FigureRequest) -> tuple[dict[str, Tree], list[str]]:
-    """Return {dataset: tree} from low to high, and the datasets without a known tree."""
-    if request.dataset != "all":
-        return {request.dataset: require_tree(request.dataset, request.data_dir)}, []
-    trees = {name: find_tree(name, request.data_dir) for name in recipe_names()}
-    tree_by_name = {name: tree for name, tree in trees.items() if tree is not None}
-    order = sorted(tree_by_name, key=lambda name: (tree_by_name[name].hierarchy.height, name))
-    levels = {
-        tree_by_name[name].hierarchy.level_sizes: name for name in reversed(order)
-    }  # two recipes may share a tree
-    unknown = [
-        name for name in trees.keys() - tree_by_name.keys() if load_recipe(name).expected.level_sizes not in levels
-    ]
-    return {name: tree_by_name[name] for name in order if name in levels.values()}, sorted(unknown)
-
-
-def draw(request: FigureRequest) -> style.Drawing:
-    """Draw the mappings of one dataset's tree, or of all known ones side by side."""
-    trees, unknown = trees_to_show(request)
-    columns = min(len(trees), 2)
-    rows = math.ceil(len(trees) / columns)
-    figure = style.new_figure(style.TWO_COLUMNS, 2.6 * rows if columns > 1 else 4.0)
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for axes, (name, tree) in zip(grid.flat, trees.items(), strict=False):
-        _panel(axes, dataset_title(name), tree.hierarchy, request.protocol)
+def draw() -> Figure:
+    """Draw the mappings of the trees that ship with the paper's recipes, from low to high, side by side."""
+    trees = sorted(
+        ((name, find_tree(name, Path("nowhere"))) for name in NAMES), key=lambda pair: pair[1].hierarchy.height
+    )
+    figure = style.new_figure(style.TWO_COLUMNS, 2.6 * math.ceil(len(trees) / 2))
+    grid = figure.subplots(math.ceil(len(trees) / 2), 2, squeeze=False, sharey=True)
+    for axes, (name, tree) in zip(grid.flat, trees, strict=False):
+        _panel(axes, dataset_title(name), tree.hierarchy, "paper")
     for axes in grid.flat[len(trees) :]:
         axes.set_visible(False)
     grid[0, 0].set_ylim(top=1.1)
     for axes in grid[:, 0]:
         axes.set_ylabel("cosine similarity $S$")
-    remarks = [f"not shown: {', '.join(unknown)}, whose trees come with their data"] if unknown else []
-    return style.Drawing(figure, remarks)
+    return figure
 
 
 def _panel(axes: Axes, title: str, hierarchy: Hierarchy, mode: Protocol) -> None:
@@ -90,3 +79,8 @@ def _panel(axes: Axes, title: str, hierarchy: Hierarchy, mode: Protocol) -> None
     axes.set_xlabel("hierarchical distance $d$")
     axes.set_xticks(distances)
     axes.legend(loc="upper right", handlelength=0.9, handletextpad=0.4, labelspacing=0.15, borderaxespad=0.0)
+
+
+if __name__ == "__main__":
+    with style.house_style():
+        style.write_figure(draw(), Path(__file__).with_suffix(".svg"))
