@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics import metric_table
+from hierbench.metrics.metric import Metric
 from hierbench.utils.errors import UserError
 
 
@@ -52,7 +53,7 @@ def find_column(name: str) -> Column:
     return column_of(metric_table.find_metric(name))
 
 
-def column_of(metric: metric_table.Metric) -> Column:
+def column_of(metric: Metric) -> Column:
     """Return the column of a metric, of classes or of nodes."""
     return Column(metric.name, metric.title, metric.better == "higher", metric.unit)
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.metrics.metric_table import Metric
+from hierbench.metrics.metric import Metric
 from hierbench.metrics.node_probabilities import NodeProbabilities, chunks, node_tables
 from hierbench.metrics.ranked_classes import as_tensor
 

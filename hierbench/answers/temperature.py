@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hierbench.hierarchy.class_names import rows_in_order, scores_by_class
 from hierbench.metrics.calibration import as_probabilities, bin_counts, calibration_errors
-from hierbench.metrics.computations import sum_counts
+from hierbench.metrics.metric import sum_counts
 from hierbench.metrics.ranked_classes import as_tensor, check_shapes, known_targets, rows_at_a_time
 
 LEAST_TEMPERATURE = 0.05

@@ -67,7 +67,7 @@ def tree(
     format_: Annotated[Literal["text", "json"], "Of what is printed."] = "text",
 ) -> None:
     """Read a tree, and print how it was understood and what looks like a slip."""
-    from hierbench.data.user.user_dataset import read_users_tree
+    from hierbench.data.user.user_tree import read_users_tree
     from hierbench.hierarchy.readers import canonical_text, shipped_names
 
     is_shipped = file in shipped_names() and not Path(file).exists()

@@ -61,7 +61,7 @@ def score(
     from hierbench.answers.choices import parse_choices, split_rules
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.scoring.definitions import checked_sources
-    from hierbench.studies.scoring.predictions import ReadingOptions
+    from hierbench.studies.scoring.prediction_parts import ReadingOptions
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
 

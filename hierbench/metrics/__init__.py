@@ -7,9 +7,9 @@ is better where larger; `_loss`, `_error`, `distance` and `severity` where small
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hierbench.metrics.metric import Metric
 from hierbench.metrics.metric_table import (
     FUNCTIONS,
-    Metric,
     compute_metrics,
     find_metric,
     known_metrics,

@@ -15,9 +15,9 @@ from torchmetrics.utilities import dim_zero_cat
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.calibration import ScoreKind, as_probabilities
-from hierbench.metrics.computations import sum_counts
+from hierbench.metrics.metric import Metric as MetricSpec
+from hierbench.metrics.metric import sum_counts
 from hierbench.metrics.metric_inputs import Evidence
-from hierbench.metrics.metric_table import Metric as MetricSpec
 from hierbench.metrics.metric_table import find_metric
 
 

@@ -5,13 +5,11 @@ Tables read the registry without PyTorch: computations are imported when they ar
 Shapes: N examples, K classes, L levels, S numbers that each example adds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from hierbench.metrics.metric_inputs import Evidence
 
 
@@ -31,21 +29,6 @@ calibration, hops, level_metrics, paths, selective, sums = map(
 
 
 Computation = dict[str, Any]  # arguments of a `Metric`
-
-
-def sum_counts(counts: "Tensor") -> "Tensor":
-    """Return the number of examples and the sums of their counts [N, S], [1 + S]."""
-    import torch
-
-    sums = counts.sum(dim=0)  # of truth values, numbers
-    return torch.cat([sums.new_tensor([len(counts)]), sums])
-
-
-def join_counts(counts: Sequence["Tensor"]) -> "Tensor":
-    """Return the counts [n, S] of parts as those of all examples [N, S]."""
-    import torch
-
-    return torch.cat(list(counts))
 
 
 def of_distances(name: str) -> Computation:

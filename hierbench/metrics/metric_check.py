@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.metric import Metric
 from hierbench.metrics.metric_inputs import Evidence
-from hierbench.metrics.metric_table import Metric
 from hierbench.utils.errors import UserError, error_line, foreign_errors
 
 

@@ -4,10 +4,10 @@ The functions of `hierbench.metrics.functions`, `HierarchicalMetric` and the col
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.computations import (
@@ -19,13 +19,12 @@ from hierbench.metrics.computations import (
     ORDER_AT_K,
     TOP_LEVELS,
     WHOLE_RANKING,
-    join_counts,
     of_bins,
     of_coverage,
     of_distances,
     of_paths,
-    sum_counts,
 )
+from hierbench.metrics.metric import Metric
 from hierbench.utils.errors import UserError, error_line, line_in, nearest, unknown_name
 from hierbench.utils.text import is_path
 from hierbench.utils.user_code import run_file
@@ -49,83 +48,6 @@ PARK = "Park et al. (H-CAST), ICLR 2025"
 SANI = "Sani et al. (Hier-COS), CVPR 2026"
 GUO = "Guo et al., ICML 2017"
 GOREN = "Goren et al., NeurIPS 2024"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric: what tables, functions, torchmetrics classes and the documentation say of it, and how it is computed.
-
-    Attributes:
-        name: as given to `--metrics`; of a family with its parameter, "hierdist@20".
-        title: head of its column.
-        better: which values are better.
-        unit: "%", "edges", "bits" or "" for a number between 0 and 1.
-        formula: in one line. N examples, target y, ranked classes c_1, c_2, ...; A(n): the nodes from below the root to
-            n; D: hierarchical distance; LCA: lowest common ancestor; p: probability; [..]: 1 if true, else 0.
-        source: citation.
-        needs: (evidence, parameter) -> the arrays that it needs, None for one that the method does not have; the
-            parameter is the k or level of a family, else 0. Of nodes: not called.
-        contributions: (*needs, targets, tree) -> [N, S], what each example adds; of nodes (nodes, targets, tree).
-        value: (totals, parameter) -> the metric, in per cent where that is the unit, of the number of examples and the
-            summed contributions, [1 + S] float64; by default the mean of the first.
-        of: "classes", or "nodes" of a metric of answers, whose targets are nodes, too.
-        size: tree -> S.
-        dtype: of the contributions.
-        summed: False where the value is of the contributions of all examples instead, [N, S].
-        ranked: whether it follows from the best-ranked classes alone, as compact predictions keep them.
-    """
-
-    name: str
-    title: str
-    better: Literal["higher", "lower"]
-    unit: Literal["%", "edges", "bits", ""]
-    formula: str
-    source: str
-    needs: "Callable[[Evidence, int], tuple[Any, ...]]"
-    contributions: "Callable[..., Tensor]"
-    value: "Callable[[Tensor, int], Any] | None" = None
-    of: Literal["classes", "nodes"] = "classes"
-    size: Callable[[Hierarchy], int] = lambda _: 1
-    dtype: Literal["int64", "float64"] = "float64"
-    summed: bool = True
-    ranked: bool = False
-
-    def compute(self, evidence: "Evidence") -> float:
-        """Return the value, NaN where it is undefined; several at once are cheaper by `compute_metrics`."""
-        return compute_metrics([self.name], evidence)[self.name]
-
-    @property
-    def scale(self) -> float:
-        """What a fraction is multiplied by in tables, records and `evaluate`: 100 for per cent."""
-        return 100.0 if self.unit == "%" else 1.0
-
-    @property
-    def parameter(self) -> int:
-        """Its k or level, 0 for a metric without."""
-        return int(self.name.partition("@")[2] or 0)
-
-    def exists_on(self, hierarchy: Hierarchy) -> bool:
-        """Whether a tree has its level, or as many classes as its k."""
-        return self.parameter <= (hierarchy.num_levels if self.name.startswith("level_") else hierarchy.num_classes)
-
-    def compute_from(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> float:
-        """Return the metric from its inputs and known targets [N]."""
-        return self.value_of([self.count(needs, targets, hierarchy)])
-
-    def count(self, needs: tuple[Any, ...], targets: "Tensor", hierarchy: Hierarchy) -> "Tensor":
-        """Return what a part of the examples adds, from its inputs and known targets [N]."""
-        counts = self.contributions(*needs, targets, hierarchy)
-        return sum_counts(counts).cpu().double() if self.summed else counts
-
-    def value_of(self, counts: Sequence["Tensor"]) -> float:
-        """Return the metric from the contributions of all parts, NaN where there are none."""
-        if not counts:
-            return float("nan")
-        return float(self.value_of_total(sum(counts[1:], counts[0]) if self.summed else join_counts(counts)))
-
-    def value_of_total(self, total: "Tensor") -> Any:
-        """Return the metric from the sums [1 + S] of all examples, or from their contributions [N, S]."""
-        return self.scale * total[1] / total[0] if self.value is None else self.value(total, self.parameter)
 
 
 # A name with "@k" or "@l" is a family: over the k best classes, or over the levels, 1 the coarsest.

@@ -13,7 +13,8 @@ from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.metrics.calibration import ScoreKind
 from hierbench.python.boards import parse_columns, whole_number
 from hierbench.studies.scoring.definitions import checked_sources
-from hierbench.studies.scoring.predictions import Arrays, ReadingOptions
+from hierbench.studies.scoring.prediction_parts import ReadingOptions
+from hierbench.studies.scoring.predictions import Arrays
 from hierbench.studies.scoring.score_files import ScoreRequest, score_files
 from hierbench.studies.scoring.score_report import Report
 from hierbench.utils.errors import UserError

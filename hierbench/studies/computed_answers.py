@@ -26,7 +26,7 @@ from hierbench.hierarchy.readers import shipped_names, shipped_paths
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers, board_answers, kept_by_run, trained_runs
 from hierbench.metrics.calibration import BINS, bin_counts, calibration_errors
-from hierbench.metrics.computations import sum_counts
+from hierbench.metrics.metric import sum_counts
 from hierbench.metrics.node_probabilities import node_tables
 from hierbench.runs.answer_file import (
     AnswerRecord,

@@ -11,7 +11,7 @@ from hierbench.config.recipe import load_protocols, load_recipe
 from hierbench.data.prepare import prepare
 from hierbench.data.user.division import divide
 from hierbench.data.user.photographs import Photograph
-from hierbench.data.user.user_dataset import read_users_tree
+from hierbench.data.user.user_tree import read_users_tree
 from tests.support import miniatures
 from tests.support.birds import (
     NAMES,

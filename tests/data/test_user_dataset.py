@@ -19,7 +19,8 @@ from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
 from hierbench.data.user.division import divide, sizes
 from hierbench.data.user.photographs import Photograph
-from hierbench.data.user.user_dataset import open_source, read_users_tree
+from hierbench.data.user.user_dataset import open_source
+from hierbench.data.user.user_tree import read_users_tree
 from hierbench.leaderboard.protocol import read_protocol
 from hierbench.training.trainer import epoch_order
 from hierbench.utils.errors import UserError

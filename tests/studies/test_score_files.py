@@ -23,7 +23,7 @@ from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.store import Store
 from hierbench.sharing.verification.verification import verify
-from hierbench.studies.scoring.predictions import ReadingOptions
+from hierbench.studies.scoring.prediction_parts import ReadingOptions
 from hierbench.studies.scoring.score_files import ScoreRequest, score_files
 from hierbench.studies.scoring.score_report import report_table
 from hierbench.utils.errors import UserError

@@ -149,7 +149,7 @@ def level_names(num_levels: int) -> list[str]:
 
 def risk_over_coverage(parts: Iterable["Evidence"]) -> Floats:
     """Return the risk of the climbing rule at each of `COVERAGES`, linear between the thresholds of the predictions."""
-    from hierbench.metrics.computations import join_counts
+    from hierbench.metrics.metric import join_counts
     from hierbench.metrics.selective import climb_steps, curve_from_steps
 
     steps = [climb_steps(part.top, part.climb, part.known_targets(), part.hierarchy) for part in parts]

@@ -14,7 +14,7 @@ import numpy as np
 from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
 from hierbench.hierarchy.label_tree import IntArray
-from hierbench.studies.scoring.predictions import Predictions
+from hierbench.studies.scoring.prediction_parts import Predictions
 from hierbench.utils.errors import UserError
 
 MAX_CLASS_NAMES = 3  # names in an error

@@ -31,14 +31,8 @@ from hierbench.studies.scoring.alignment import (
     of_dataset,
     with_targets,
 )
-from hierbench.studies.scoring.predictions import (
-    ASK_FOR_ORDER,
-    Arrays,
-    Predictions,
-    ReadingOptions,
-    read_predictions,
-    read_targets,
-)
+from hierbench.studies.scoring.prediction_parts import ASK_FOR_ORDER, Predictions, ReadingOptions
+from hierbench.studies.scoring.predictions import Arrays, read_predictions, read_targets
 from hierbench.studies.scoring.score_report import Report
 from hierbench.studies.scoring.scores import (
     Result,

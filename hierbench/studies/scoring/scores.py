@@ -32,7 +32,7 @@ from hierbench.runs.run_evidence import evidence_of_ranks
 from hierbench.runs.scored_record import EXAMPLES_PER_CHUNK, stored_type
 from hierbench.runs.store import Run, Store
 from hierbench.studies.scoring.definitions import Definition, RankedExamples, defined_values
-from hierbench.studies.scoring.predictions import Predictions
+from hierbench.studies.scoring.prediction_parts import Predictions
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import Argument, InputError, UserError
 from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
