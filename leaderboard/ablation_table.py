@@ -154,7 +154,7 @@ def _settings(tables: Sequence[Ablation]) -> list[str]:
     """Return one sentence per setting, with the datasets it applies to."""
     datasets: dict[str, list[str]] = {}
     for _, board in tables:
-        remark = f"; settings: {board.remark}" if board.remark else ""
+        remark = f"; settings: {board.settings}" if board.remarks else ""
         datasets.setdefault(f"protocol {board.protocol}, distance {board.distance}{remark}.", []).append(board.dataset)
     return [f"{', '.join(names)}: {text}" for text, names in datasets.items()]
 

@@ -109,16 +109,17 @@ class Board(BoardData):
             ranked, _ = rank(rows)
             remarks += _remark_on_few_seeds(rows)
             evidence = count_states(rows, records)
-            remark = "; ".join(remarks)
             file = dataset if dataset != name else ""
-            return cls(name, SCORED, data.distance, ranked, remark, evidence=evidence, records=records, file=file)
+            return cls(
+                name, SCORED, data.distance, ranked, tuple(remarks), evidence=evidence, records=records, file=file
+            )
         board = cls._of_runs(dataset, records, ids, same_protocol, protocols, request)
         if ids is not None or not scored:
             return board
         more, _, remarks = scored_rows(name, records, records[board.rows[0].runs[0]].job)
         rows = [*board.rows, *more]
-        remark = "; ".join(filter(None, [board.remark, *remarks]))
-        return replace(board, rows=tuple(rows), remark=remark, evidence=count_states(rows, records))
+        remarks = [*board.remarks, *remarks]
+        return replace(board, rows=tuple(rows), remarks=tuple(remarks), evidence=count_states(rows, records))
 
     @classmethod
     def _of_runs(
@@ -162,7 +163,7 @@ class Board(BoardData):
             newest.protocol,
             newest.dataset.distance,
             ranked,
-            "; ".join(remarks),
+            tuple(remarks),
             evidence=count_states(rows, records),
             seeds=seeds,
             records=records,

@@ -31,7 +31,7 @@ class BoardData:
     Attributes:
         dataset, protocol, distance: of all rows.
         rows: ranked and marked; type I before type II, the paper's methods before others, by name; scored rows last.
-        remark: about data and settings; printed below the table, not part of the JSON contract.
+        remarks: about data and settings; printed below the table, not part of the JSON contract.
         columns: of tables; JSON has all cells that the rows have, and names the columns unless they are the paper's.
         evidence: how many runs have which verdict, where they were verified; printed below the table.
         seeds: that a row needs to be ranked; () where rows have no runs.
@@ -47,7 +47,7 @@ class BoardData:
     protocol: str
     distance: str
     rows: tuple[Row, ...]
-    remark: str = ""
+    remarks: tuple[str, ...] = ()
     columns: tuple[Column, ...] = PAPER_COLUMNS
     evidence: str = ""
     seeds: tuple[int, ...] = ()
@@ -63,6 +63,11 @@ class BoardData:
         """Put the rows into the order of a table."""
         object.__setattr__(self, "rows", tuple(sorted(self.rows, key=lambda row: (row.scored, *_place(row)))))
         object.__setattr__(self, "cited", tuple(sorted(self.cited, key=_place)))
+
+    @property
+    def settings(self) -> str:
+        """The remarks in a line."""
+        return "; ".join(self.remarks)
 
     @property
     def of_runs(self) -> Self:

@@ -56,19 +56,18 @@ def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Boa
         rows.append(replace(row, metrics={**row.metrics, **cells}))
     if not any(name in row.metrics for name in shown for row in rows):  # as for only HierDist@20, with ten classes
         raise UserError(f"no row of this table has {' or '.join(name for name in shown if name in PAPER_METRICS)}")
-    remark = board.remark
+    remarks = list(board.remarks)
     claimed = claimed_metrics(names, [run for runs in done.values() for run in runs])
     if claimed:
         subject = f"{', '.join(claimed)} {'is' if len(claimed) == 1 else 'are'} claimed"
-        remark = "; ".join(filter(None, [remark, f"{subject}: not computed from the predictions here, and not ranked"]))
-    for error in damaged.values():
-        remark = "; ".join(filter(None, [remark, f"a run is not counted: {error}"]))
+        remarks.append(f"{subject}: not computed from the predictions here, and not ranked")
+    remarks += [f"a run is not counted: {error}" for error in damaged.values()]
     lacking = sum(not metrics.keys() >= set(names) for metrics in values.values())
     if lacking:
         runs = "a run that has no predictions here" if lacking == 1 else f"{lacking} runs that have no predictions here"
-        remark = "; ".join(filter(None, [remark, f"not all columns could be computed of {runs}"]))
+        remarks.append(f"not all columns could be computed of {runs}")
     columns = tuple(replace(column, claimed=column.name in claimed or column.name in COSTS) for column in columns)
-    return replace(board, rows=mark_rows(rows, columns), columns=columns, remark=remark)
+    return replace(board, rows=mark_rows(rows, columns), columns=columns, remarks=tuple(remarks))
 
 
 def recorded_costs(run: Record, records: Records) -> dict[str, float]:

@@ -135,8 +135,8 @@ def ledger_table(ledger: Ledger) -> Table:
         f"{ours.dataset}, protocol {ours.protocol}, {distance}, beside the tables of Liang & Davis (ICCV 2023). {MEAN}",
         "Gap: ours minus published. Overlap: whether the two intervals meet.",
     ]
-    if ours.remark:
-        notes.append(f"Settings: {ours.remark}.")
+    if ours.remarks:
+        notes.append(f"Settings: {ours.settings}.")
     notes.append("Known differences:" if ledger.differences else "No known difference affects these cells.")
     records = list(map(_record, ledger.lines))
     return Table(

@@ -76,7 +76,7 @@ def publish(
     notes = [
         *refuse_rejected(board, opened.report),
         *board.records.notes,
-        *filter(mentions_other_runs, board.remark.split("; ")),
+        *filter(mentions_other_runs, board.remarks),
     ]
     with replaced(folder, name) as staging:
         updates = _check_existing(folder, name, update)

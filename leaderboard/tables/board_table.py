@@ -110,8 +110,8 @@ def make_notes(board: BoardData) -> list[str]:
     units = describe_units(board)
     if units:
         notes.append(units)
-    if board.remark:
-        notes.append(f"Settings: {board.remark}.")
+    if board.remarks:
+        notes.append(f"Settings: {board.settings}.")
     if board.evidence:
         notes.append(f"Evidence: {board.evidence}.")
     return notes

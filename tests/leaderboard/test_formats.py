@@ -54,7 +54,13 @@ def board_of(titles, remark=""):
         cells = {metric: Summary(number / 7, 0.1, [number / 7]) for metric in PAPER_METRICS}
         return Row("type-I", f"m{number} {title}", title, 3, 3, cells, ["id"], number == 0)
 
-    return Board("data", "paper", "height", [row(number, title) for number, title in enumerate(titles)], remark)
+    return Board(
+        "data",
+        "paper",
+        "height",
+        [row(number, title) for number, title in enumerate(titles)],
+        (remark,) if remark else (),
+    )
 
 
 @given(TEXT)

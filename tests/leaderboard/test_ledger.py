@@ -29,7 +29,7 @@ def ledger():
         row("type-II", "haframe", 77.9, 0.1, title="HAFrame (alpha=0.4, gamma=2.0)", metrics=PAPER_METRICS[:-1]),
         row("type-II", "haframe", 77.0, None, n=1, title="HAFrame (alpha=0.0, gamma=2.0)"),
     ]
-    return build_ledger(Board("cifar100", "paper", "height", rows, "wrn10-1, 1 epochs"), Board.paper("cifar100"))
+    return build_ledger(Board("cifar100", "paper", "height", rows, ("wrn10-1, 1 epochs",)), Board.paper("cifar100"))
 
 
 def line(ledger, kind, title, metric="top1"):
@@ -177,6 +177,6 @@ def test_a_single_switch_changes_the_affected_cells(tmp_path, shapes):
     recipe = load_recipe("shapes", ["evaluation.drop_last=true", "train.lr.type-I.backbone=0.5"])
     spec = make_spec(recipe, shapes, find_method("ce"), "type-I", 0)
     Store(tmp_path).run(spec.id).plan(spec.content())
-    remark = Board.of("shapes", read_records(tmp_path)).remark
+    remark = Board.of("shapes", read_records(tmp_path)).settings
     assert "evaluation.drop_last = True" in remark and "train.lr.type-I.backbone = 0.5" in remark
     assert "ddof" not in remark

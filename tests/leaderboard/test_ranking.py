@@ -130,7 +130,7 @@ def test_two_seeds_do_not_take_the_marks_of_three(tmp_path, copied):
     # In the table of one command, the seeds are those that it planned.
     of_command = Board.of("grocery-finetuned", read_records(store.root), rows["flamingo"].runs)
     assert of_command.seeds == (0,) and of_command.rows[0].competitive
-    assert note not in of_command.remark and note not in board.remark  # a command says itself how many
+    assert note not in of_command.settings and note not in board.settings  # a command says itself how many
     rejected = Board.of("grocery-finetuned", without(store.root, rows["ce"].runs[:1]))
     ce = next(row for row in rejected.rows if row.method == "ce")
     assert (ce.n, ce.planned, ce.lacking, ce.competitive) == (4, 5, (0,), False)
@@ -165,5 +165,5 @@ def test_rows_rejected_for_a_gap_or_only_claimed_are_not_ranked_and_do_not_set_t
     for row in (rows["ce"], rows["haframe"]):
         assert not row.competitive and not any(cell.best for cell in row.metrics.values())
     assert any(rows[name].competitive for name in ("flamingo", "hafeature"))
-    assert board.remark.split("; ").count("the recipe plans 5 seeds") == 1
+    assert board.settings.split("; ").count("the recipe plans 5 seeds") == 1
     assert "the recipe plans 5 seeds" in render(board_table(board))

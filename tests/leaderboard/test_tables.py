@@ -77,7 +77,7 @@ def board(store):
     titles = {"hafeature": HOSTILE, "flamingo": FORMULA}
     rows = [replace(row, title=titles.get(row.method, row.title)) for row in plain.rows]
     rows[0] = replace(rows[0], tuning={"trials": "<b>4", "runs": 2, "study": "<u>"})
-    return replace(plain, rows=tuple(rows), remark=HOSTILE)
+    return replace(plain, rows=tuple(rows), remarks=(HOSTILE,))
 
 
 @pytest.fixture(scope="module")

@@ -240,7 +240,7 @@ def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work, monkeypatch
     (second.folder / "predictions.npz").unlink()
     part = with_columns(Board.of("shapes", read_records(work.store.root)), columns, work.data)
     assert {row.method: row.metrics["hf_macro"].mean is None for row in part.rows} == {"ce": True, "crm": False}
-    assert part.remark.endswith("; not all columns could be computed of a run that has no predictions here")
+    assert part.settings.endswith("; not all columns could be computed of a run that has no predictions here")
 
 
 def test_a_metric_that_no_row_has(work):

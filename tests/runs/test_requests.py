@@ -140,7 +140,7 @@ def planned(shapes, tmp_path):
 
 
 def epochs(board):
-    return int(board.remark.partition(" epochs")[0].rpartition(" ")[2])
+    return int(board.settings.partition(" epochs")[0].rpartition(" ")[2])
 
 
 def test_runs_that_no_request_names_are_ordered_by_their_start(planned, tmp_path):

@@ -82,7 +82,7 @@ def table(shapes, tmp_path):
             budget = {row: {"trials": 4, "runs": 3, "study": "s"} for row in rows}
             record_request(tmp_path, "comparison", "shapes", {}, [job.id for job in plan], budget)
         made_board = board.Board.of("shapes", read_records(store.root))
-        return {(row.method, row.type): row.runs for row in made_board.rows}, made_board.remark
+        return {(row.method, row.type): row.runs for row in made_board.rows}, made_board.settings
 
     return made
 
@@ -104,7 +104,9 @@ def test_weights_are_named_with_their_digest(shapes, tmp_path):
     recipe, store = load_recipe("shapes", ["model.weights=file"]), Store(tmp_path)
     (job,) = make_jobs(recipe, shapes, [find_method("ce")], ["type-I"], 1, "0123456789" + "a" * 54)
     store.run(job.id).plan(job.spec.content())
-    assert "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", read_records(store.root)).remark
+    assert (
+        "wrn10-1-s4, weights file (SHA-256 01234567), " in board.Board.of("shapes", read_records(store.root)).settings
+    )
 
 
 def test_of_several_rates_of_a_method_the_newest_count(table, shapes):

@@ -162,7 +162,7 @@ def risk_over_coverage(parts: Iterable["Evidence"]) -> Floats:
 
 def remarks_on(board: Board, absent: list[Row] | None = None, reason: str = "") -> list[str]:
     """Return a leaderboard's settings, its rows that lack runs, and why the absent rows are not in the figure."""
-    settings = [f"settings: {board.remark}"] if board.remark else []
+    settings = [f"settings: {board.settings}"] if board.remarks else []
     incomplete = [
         f"{label_row(row)}: {row.n} of {row.planned} runs are finished" for row in board.rows if row.n < row.planned
     ]

@@ -131,5 +131,5 @@ def _with_kept(board: Board, columns: Sequence[Column], data_dir: Path) -> Board
         return board
     if not values_are_kept(board, columns):
         kept = f"columns are left out as not all runs keep values of {', '.join(sorted(further_names(columns)))}"
-        return replace(board, remark="; ".join(filter(None, [board.remark, kept])))
+        return replace(board, remarks=(*board.remarks, kept))
     return with_columns(board, columns, data_dir)
