@@ -103,7 +103,7 @@ def tables(board, store):
             metric="top1",
         ),
         "ledger": ledger_table(build_ledger(replace(board, dataset="cifar100"), Board.paper("cifar100"))),
-        "ablation": ablation_table([(HOSTILE, with_best_means(Board("d", "paper", "height", rows, HOSTILE)))]),
+        "ablation": ablation_table([(HOSTILE, with_best_means(Board("d", "paper", "height", rows, (HOSTILE,))))]),
         "printed ablation": ablation_table(ablation_from_paper("all")),
         "report": report_table(Report(FORMULA, HOSTILE, "height", [result], 1000, 0)),
         "cells": CELLS,
