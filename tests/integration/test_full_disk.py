@@ -184,7 +184,7 @@ OUTPUTS = {
     "published": ("publish", "--dataset", "shapes", "--output", "DISK/published"),
     "paper": ("ablate", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/table.md"),
     "figure": ("plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/figure.svg"),
-    "raster": ("plot", "frame", "--output", "DISK/figure.png"),
+    "raster": ("plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/figure.png"),
     "page": ("mistakes", "--dataset", "shapes", "ce", "crm", "--output", "DISK/page.html"),
     "method": ("methods", "new", "mine", "--output", "DISK"),
     "runs": (*RUN, "--mlflow", "off", "--runs", "DISK/runs"),
