@@ -67,4 +67,4 @@ def refuse_nodes(name: str, targets_are: TargetsAre) -> None:
 def class_columns(tree: Hierarchy, device: torch.device) -> Tensor:
     """Return [K, L] the column of each class's node at each level, the levels side by side, coarsest first."""
     sizes = torch.tensor([0, *tree.level_sizes[:-1]])
-    return (torch.from_numpy(tree.level_targets) + sizes.cumsum(0)).to(device)
+    return (torch.tensor(tree.level_targets) + sizes.cumsum(0)).to(device)  # a copy: it is not writable
