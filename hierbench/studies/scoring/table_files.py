@@ -27,6 +27,7 @@ from hierbench.utils.files import open_regular, read_bytes
 LARGEST_JSON = 1 << 28  # bytes
 CELLS = 1 << 22  # numbers parsed at a time
 MAX_VALUES = 1 << 28  # of a .parquet, which may repeat one without limit
+MOST_NAMED = 8  # columns, in an error
 LONGEST_LINE = 1 << 26  # bytes of the first lines of a .csv
 MORE_COLUMNS = 1000  # of a .csv beside those of its classes
 SPLIT_NAMES = ("train", "val", "test")
@@ -66,10 +67,7 @@ def read_table(
     if answers is not None:
         return _single(frame, groups, "ids", where) | _single(frame, groups, "targets", where) | {"classes": answers}
     if "" in groups:
-        name = groups[""][0]
-        told = " a class of the tree" if class_by_column else " understood"
-        choice = Argument("ignore", name)
-        raise InputError(f"{where}: column {name!r} is not{told}; to leave it out, {choice}", choice)
+        raise _not_understood(groups[""], where, are_classes=bool(class_by_column))
     num_scores = _num_entries(frame, groups, "scores")
     if "targets" not in groups and _num_entries(frame, groups, "labels") == 1:
         is_answer = any(name.casefold() in ("index", "index_0") for name in columns)  # its name, which timm writes
@@ -90,12 +88,28 @@ def read_table(
     return parts
 
 
+def _not_understood(names: Sequence[str], where: str, *, are_classes: bool) -> InputError:
+    """Return the error for columns without a role, which should be classes where the others are."""
+    choice = Argument("ignore", ",".join(dict.fromkeys(map(_common_name, names[:MOST_NAMED]))))
+    if len(names) == 1:
+        problem = f"column {names[0]!r} is not {'a class of the tree' if are_classes else 'understood'}"
+    else:
+        problem = f"columns {_join_first(names)} are {'no classes of the tree' if are_classes else 'not understood'}"
+    return InputError(f"{where}: {problem}; to leave out what is not needed, {choice}", choice)
+
+
+def _common_name(column: str) -> str:
+    """Return the name that numbered columns have in common; of another its own."""
+    match = NUMBERED.fullmatch(column)
+    return match[1] if match and match[1] else column
+
+
 def _without(frame: pd.DataFrame, ignored: Sequence[str], where: str) -> pd.DataFrame:
     """Return a table without some columns, each named, or numbered with a common name."""
-    prefix_by_column = {name: match[1] if (match := NUMBERED.fullmatch(name)) else name for name in frame.columns}
+    prefix_by_column = {name: _common_name(name) for name in frame.columns}
     for name in ignored:
         if name not in {*prefix_by_column, *prefix_by_column.values()}:
-            raise unknown_name(f"column of {where}", name, prefix_by_column)
+            raise UserError(f"{where} has no column {name!r}; it has {_join_first(list(frame.columns))}")
     left_out = [name for name, prefix in prefix_by_column.items() if {name, prefix} & set(ignored)]
     return frame.drop(columns=left_out)
 
@@ -152,7 +166,8 @@ def _deepest_nodes(frame: pd.DataFrame, tree: Hierarchy) -> NDArray[Any] | None:
 def _num_entries(frame: pd.DataFrame, groups: dict[str, list[str]], role: str) -> int:
     """Return the number of values that a row has of a role, in columns or in the list of one cell."""
     names = groups.get(role, [])
-    return len(_list(frame[names[0]].iloc[0])) if len(names) == 1 else len(names)
+    cell = frame[names[0]].iloc[0] if len(names) == 1 else None
+    return len(_list(cell)) if _is_list(cell) else len(names)
 
 
 def _check_scores(parts: dict[str, NDArray[Any]], column: str, tree: Hierarchy, where: str) -> None:
@@ -185,13 +200,13 @@ def _only_test(frame: pd.DataFrame, where: str) -> pd.DataFrame:
 
 
 def _join_first(names: Sequence[str]) -> str:
-    return ", ".join(repr(name[:40]) for name in names[:8]) + ", ..." * (len(names) > 8)
+    return ", ".join(repr(name[:40]) for name in names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED)
 
 
 def _cells(frame: pd.DataFrame, where: str, *, numeric: bool) -> NDArray[Any]:
     """Return columns, or the lists in the cells of one column, as an array [N, k]."""
     first = frame.iloc[0, 0]
-    if frame.shape[1] > 1 or not (isinstance(first, list | np.ndarray) or str(first).startswith("[")):
+    if frame.shape[1] > 1 or not _is_list(first):
         return _numbers(frame, where) if numeric else frame.to_numpy()
     name = frame.columns[0]
     rows = [_list(cell) for cell in frame.iloc[:, 0]]
@@ -204,6 +219,10 @@ def _cells(frame: pd.DataFrame, where: str, *, numeric: bool) -> NDArray[Any]:
         return np.array(rows, dtype=np.float64)
     except ValueError:
         raise UserError(f"{where}: a list in column {name!r} holds something that is not a number") from None
+
+
+def _is_list(cell: Any) -> bool:
+    return isinstance(cell, list | np.ndarray) or str(cell).startswith("[")
 
 
 def _list(cell: Any) -> Sequence[Any]:
