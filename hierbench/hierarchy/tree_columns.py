@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 from typing import NamedTuple
 
 from hierbench.hierarchy.node_paths import NodePath
@@ -74,6 +74,8 @@ NUMERIC = "numbers"
 PARENT = re.compile(r"parent.*|hypernym|broader|isa|source|up")
 MAX_PROPOSALS = 4
 MAX_PERMUTED = 5  # columns of which all orders are tried
+MAX_COMBINED = 12  # columns of which all choices are tried
+MAX_TRIED_CELLS = 1 << 23
 
 
 def is_level_word(word: str) -> bool:
@@ -222,9 +224,12 @@ def _with_name(table: TreeTable, ranked: list[int]) -> list[int]:
 
 def _nesting_orders(table: TreeTable, columns: Sequence[int]) -> list[Order]:
     """Return the orders of columns in which each value lies below one value of the column before."""
-    by_size = sorted(columns, key=lambda i: len(table.values[i]))
+    sizes = {i: len(table.values[i]) for i in columns}
+    by_size = sorted(columns, key=sizes.__getitem__)
     several = permutations(columns) if len(columns) <= MAX_PERMUTED else (columns, columns[::-1], by_size)
     orders = dict.fromkeys(map(tuple, several))
+    if not any("" in table.values[i] for i in columns):  # then a column has no fewer values than one above it
+        orders = {ways: None for ways in orders if all(sizes[a] <= sizes[b] for a, b in pairwise(ways))}
     distinct = table.distinct(columns)
     return [order for order in (order_rows(distinct, ways) for ways in orders) if order.nests]
 
@@ -255,8 +260,12 @@ def _proposals(table: TreeTable, excluded: dict[int, str]) -> InputError:
     orders: dict[tuple[int, ...], Order] = {}
     if len(possible) > 1 and (whole := order_rows(table, possible)).is_unique:
         orders[whole.columns] = whole
+    num_tried = 0
     for size in range(min(len(possible), MAX_PERMUTED), 1, -1):
-        for columns in combinations(possible, size):
+        for columns in combinations(possible, size) if len(possible) <= MAX_COMBINED else ():
+            num_tried += size * len(table.rows)
+            if num_tried > MAX_TRIED_CELLS:
+                break
             orders |= {order.columns: order for order in _nesting_orders(table, columns)}
         if len(orders) >= MAX_PROPOSALS:
             break
@@ -273,6 +282,7 @@ def _proposals(table: TreeTable, excluded: dict[int, str]) -> InputError:
         lines.append(f"  {arguments[-1]}  (an empty cell means the cell above)")
     if not orders:
         arguments = [Argument("columns")]
-        titles = ", ".join(map(table.title, possible))
-        lines = [f"its columns do not nest; name the levels with {arguments[0]} {titles}"]
+        titles = ", ".join(map(table.title, possible[:MAX_COMBINED])) + ", ..." * (len(possible) > MAX_COMBINED)
+        problem = "do not nest" if len(possible) <= MAX_COMBINED else f"are {len(possible):,}"
+        lines = [f"its columns {problem}; name the levels with {arguments[0]} {titles}"]
     return InputError("\n".join(lines), *arguments)

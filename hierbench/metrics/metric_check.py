@@ -23,6 +23,9 @@ def check_metric(metric: Metric) -> None:
 
     def count(rows: slice) -> torch.Tensor:
         needs = metric.needs(evidence(rows), metric.parameter)
+        added = metric.contributions(*needs, targets[rows], tree)
+        if added.ndim != 2 or len(added) != len(targets[rows]):
+            raise ValueError(f"contributions must be [N, S], a row for each image, got {tuple(added.shape)}")
         return metric.count(needs, targets[rows], tree)
 
     def problem(error: BaseException) -> UserError:

@@ -442,6 +442,12 @@ def test_what_is_not_declared_is_proposed(tmp_path, name, content, option):
 
 HOSTILE = {
     "one endless row.csv": "a,b\n" + "," * 300_000,
+    "many columns.csv": ",".join(f"c{i}" for i in range(60))
+    + "\n"
+    + "".join(",".join(f"v{(i * j) % 97}x" for i in range(60)) + "\n" for j in range(300)),
+    "twelve columns.csv": ",".join(f"c{i}" for i in range(12))
+    + "\n"
+    + "".join(",".join(f"v{(i * j) % 97}x" for i in range(12)) + "\n" for j in range(20_000)),
     "many cells.csv": ("," * 250 + "\n") * 20_000,
     "many rows.txt": "a b\n" * 5_000_000,
     "deep objects.json": '{"a": ' * 100_000 + "{}" + "}" * 100_000,

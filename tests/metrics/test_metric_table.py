@@ -409,6 +409,7 @@ metric = Metric({name!r}, "Mine", "higher", "%", "mean [c_1 = y]", "here",
         ("mine", "top[:, None] / 0 + nothing", "metric mine fails: NameError"),
         ("mine", "(top == targets)[:, None] * len(top)", "the same in two parts"),
         ("mine", "1 +", r"cannot be imported: SyntaxError"),
+        ("mine", "top == targets", r"contributions must be \[N, S\], a row for each image, got \(24,\)"),
     ],
 )
 def test_a_metric_in_a_file(tmp_path, monkeypatch, name, contributions, message):
