@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hierbench.hierarchy.label_tree import MATRIX_CLASSES, Hierarchy
 from hierbench.hierarchy.levels import nodes_on
 from hierbench.hierarchy.nodes import Nodes
-from hierbench.losses.node_targets import TargetsAre, refuse_nodes
+from hierbench.losses.node_targets import TargetsAre, check_batch, refuse_nodes
 
 
 def class_embedding(nodes: Nodes) -> Tensor:
@@ -120,6 +120,7 @@ def barz_denzler(
     Reference: Barz & Denzler, Hierarchy-based Image Embeddings for Semantic Image Retrieval, WACV 2019.
     """
     refuse_nodes("barz_denzler", targets_are)
+    check_batch("barz_denzler", embeddings, tree.num_classes, targets)
     table = _table(tree, targets.device)
     rows = table.rows(targets, embeddings) if isinstance(table, DepthFirstEmbedding) else table[targets].to(embeddings)
     return 1.0 - F.cosine_similarity(embeddings, rows, dim=1).mean()

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import coarse_levels, level_log_softmax, node_parents, nodes_on
-from hierbench.losses.node_targets import TargetsAre, class_columns, refuse_nodes, target_paths
+from hierbench.losses.node_targets import TargetsAre, check_batch, class_columns, refuse_nodes, target_paths
+from hierbench.utils.errors import InputError
 
 MAX_DISSIMILARITY = 3.0  # upper bound of the dissimilarity loss of two examples
 M_FLOOR = 1e-7  # lower clamp of the mean distribution before its logarithm
@@ -22,6 +23,7 @@ M_FLOOR = 1e-7  # lower clamp of the mean distribution before its logarithm
 
 def cross_entropy(logits: Tensor, targets: Tensor, tree: Hierarchy, *, targets_are: TargetsAre = "classes") -> Tensor:
     """Return the mean of -log p(target) for logits [B, K]; the probability of a node is the sum of its classes'."""
+    check_batch("cross_entropy", logits, tree.num_classes, targets)
     if targets_are == "classes":
         return F.cross_entropy(logits, targets)
     ways = target_paths(targets, tree, targets_are)
@@ -50,6 +52,8 @@ def multilevel_cross_entropy(
 
     Reference: baselines of Valmadre, NeurIPS 2022.
     """
+    width = tree.num_classes if form == "lifted" else sum(tree.level_sizes)
+    check_batch("multilevel_cross_entropy", logits, width, targets)
     return level_cross_entropies(logits, targets, tree, form, count, targets_are).sum()
 
 
@@ -103,6 +107,7 @@ def soft_labels(
     Reference: Bertinetto et al., Making Better Mistakes, CVPR 2020, section 3.2.
     """
     refuse_nodes("soft_labels", targets_are)
+    check_batch("soft_labels", logits, tree.num_classes, targets)
     nodes = nodes_on(tree, targets.device)
     counts_by_class, largest = _parting_counts(tree, targets.device)
     sums = nodes.leaf_sums(logits.log_softmax(dim=1))
@@ -150,6 +155,7 @@ def hxe(
 
     Reference: Bertinetto et al., Making Better Mistakes, CVPR 2020, section 3.1.
     """
+    check_batch("hxe", logits, tree.num_classes, targets)
     ways = target_paths(targets, tree, targets_are)
     sums = ways.nodes.leaf_log_sums(logits)  # log p of each node, up to the same constant
     along = sums.gather(1, ways.way)  # an edge from a target to itself adds 0
@@ -184,6 +190,10 @@ def flamingo(
 
     Reference: Chang et al., Your Flamingo is My Bird, CVPR 2021.
     """
+    if len(logits) != tree.num_levels:
+        raise InputError(f"flamingo takes logits of each of the {tree.num_levels} levels, not of {len(logits)}")
+    for part, size in zip(logits, tree.level_sizes, strict=True):
+        check_batch("flamingo", part, size, targets)
     return torch.stack(level_losses(logits, targets, tree, targets_are)).sum()
 
 
@@ -219,6 +229,7 @@ def hafeature(
 ) -> Tensor:
     """Return the sum of the terms of `hafeature_terms`."""
     refuse_nodes("hafeature", targets_are)
+    check_batch("hafeature", logits, sum(tree.level_sizes), targets)
     terms = hafeature_terms(logits, targets, tree, weight, order, dissimilarity_levels)
     return torch.stack(list(terms.values())).sum()
 
@@ -283,7 +294,7 @@ def check_levels(tree: Hierarchy, dissimilarity_levels: Literal["all"] | Sequenc
     every = list(range(1, tree.num_levels))
     levels = every if dissimilarity_levels == "all" else list(dissimilarity_levels)
     if not set(levels) <= set(every):
-        raise ValueError(f"dissimilarity_levels must lie in 1 to {len(every)}, got {levels}")
+        raise InputError(f"dissimilarity_levels must lie in 1 to {len(every)}, got {levels}")
     return levels
 
 

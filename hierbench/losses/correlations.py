@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import nodes_on
-from hierbench.losses.node_targets import TargetsAre, refuse_nodes
+from hierbench.losses.node_targets import TargetsAre, check_batch, refuse_nodes
 
 NodeKind = Literal["classes", "all"]
 PairDistance = Literal["means", "fft"]
@@ -45,6 +45,7 @@ def cpcc(
     Reference: Zeng et al., Learning Structured Representations by Embedding Class Hierarchy, ICLR 2023, section 3.
     """
     refuse_nodes("cpcc", targets_are)
+    check_batch("cpcc", features, None, targets)
     indices, members = members_of(features, targets, tree, nodes)
     points = mean_points(features, members)
     if distance == "fft":
@@ -75,6 +76,7 @@ def hypstructure(
     Reference: Sinha et al., Learning Structured Representations with Hyperbolic Embeddings, NeurIPS 2024, section 3.
     """
     refuse_nodes("hypstructure", targets_are)
+    check_batch("hypstructure", features, None, targets)
     return weight * hyperbolic_decorrelation(features, targets, tree, nodes, distance, means) + centre * off_centre(
         features, means
     )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import distances_from
 from hierbench.hierarchy.roots import DenseRoot, Merge, TreeRoot, merges_of, merges_of_tree
-from hierbench.losses.node_targets import TargetsAre, refuse_nodes
+from hierbench.losses.node_targets import TargetsAre, check_batch, refuse_nodes
 
 Mode = Literal["paper", "authors", "exact"]
 Array = NDArray[Any]
@@ -23,10 +23,9 @@ Matrix = NDArray[np.float64]
 REFLECTIONS_PER_BLOCK = 96  # reflections or rows at a time
 
 
-def _rate(distances: Array, gamma: float, d_max: float | None) -> float:
-    """Return the factor of the exponent, -gamma / d_max."""
-    largest = distances.max()
-    if len(distances) < 2 or not largest > 0 or not 0 < gamma < np.inf:
+def _rate(largest: float, gamma: float, d_max: float | None = None) -> float:
+    """Return the factor of the exponent, -gamma / d_max, for the largest distance of two classes."""
+    if not largest > 0 or not 0 < gamma < np.inf:
         raise ValueError(f"the frame needs at least two classes apart and a gamma > 0, got gamma = {gamma}")
     return -gamma / float(largest if d_max is None else d_max)
 
@@ -38,7 +37,7 @@ def _root_of_tree(merges: list[Merge], rate: float) -> TreeRoot:
 
 def _root_of_decay(distances: Array, gamma: float, d_max: float | None) -> TreeRoot | DenseRoot:
     """Return a root of E = exp(-gamma D / d_max)."""
-    rate = _rate(distances, gamma, d_max)
+    rate = _rate(distances.max(), gamma, d_max)
     merges = merges_of(distances)
     if merges:
         return _root_of_tree(merges, rate)
@@ -76,7 +75,7 @@ def _smallest_similarity(q: float, num_classes: int, mode: Mode) -> float:
 
 def minimum_similarity_of_tree(hierarchy: Hierarchy, gamma: float, mode: Mode = "paper") -> float:
     """Return `minimum_similarity` of the distances of a tree, d_max being its height, without a matrix of them."""
-    root = _root_of_tree(merges_of_tree(hierarchy), -gamma / hierarchy.height)
+    root = _root_of_tree(merges_of_tree(hierarchy), _rate(hierarchy.height, gamma))
     return _smallest_similarity(root.q, hierarchy.num_classes, mode)
 
 
@@ -147,9 +146,8 @@ def _frame(
     s_min = _smallest_similarity(root.q, num_classes, mode)
     frame = random_rotation(num_classes, seed, dtype)
     root.raised_to(s_min).apply_(frame)
-    for part in torch.from_numpy(frame).split(
-        REFLECTIONS_PER_BLOCK
-    ):  # unit rows up to rounding, which the reflections add up
+    # Unit rows up to rounding, which the reflections add up.
+    for part in torch.from_numpy(frame).split(REFLECTIONS_PER_BLOCK):
         part /= torch.linalg.vector_norm(part, dim=1, keepdim=True, dtype=torch.float64)
     return frame, s_min
 
@@ -185,15 +183,16 @@ def hierarchy_aware_frame(
     """
     distances = np.asarray(distances)
     frame, s_min = _frame(_root_of_decay(distances, gamma, d_max), len(distances), mode, seed, dtype)
-    return frame, _similarity(distances, _rate(distances, gamma, d_max), s_min, dtype)
+    return frame, _similarity(distances, _rate(distances.max(), gamma, d_max), s_min, dtype)
 
 
 def frame_of_tree(tree: Hierarchy, gamma: float, mode: Mode, seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the frame W [K, K] of a tree, one class per row, and the cosine S at each distance [height + 1]."""
     precision = np.float64 if dtype == torch.float64 else np.float32
-    root = _root_of_tree(merges_of_tree(tree), -gamma / tree.height)
+    rate = _rate(tree.height, gamma)
+    root = _root_of_tree(merges_of_tree(tree), rate)
     frame, s_min = _frame(root, tree.num_classes, mode, seed, precision)
-    cosines = _similarity(np.arange(tree.height + 1), -gamma / tree.height, s_min)
+    cosines = _similarity(np.arange(tree.height + 1), rate, s_min)
     return torch.from_numpy(frame).to(dtype), torch.from_numpy(cosines).to(dtype)
 
 
@@ -233,7 +232,7 @@ class Frame(nn.Module):
         tree: over the K classes.
         in_features: D; a linear layer without bias maps features of another width than K to it.
         gamma: decay of the cosines with the distance.
-        s_min: how the smallest cosine is chosen, see `hierbench.methods.haframe.minimum_similarity`.
+        s_min: how the smallest cosine is chosen, see `minimum_similarity`.
         seed: of the rotation of the frame; by default drawn from torch's generator.
 
     Reference: Liang & Davis, ICCV 2023, equations 2 to 6.
@@ -247,6 +246,7 @@ class Frame(nn.Module):
     ) -> None:
         super().__init__()
         num_classes = tree.num_classes
+        self.in_features = in_features
         self.project = nn.Identity() if in_features == num_classes else nn.Linear(in_features, num_classes, bias=False)
         seed = int(torch.randint(2**62, ())) if seed is None else seed
         weight, cosines = frame_of_tree(tree, gamma, s_min, seed, torch.get_default_dtype())
@@ -284,6 +284,7 @@ def haframe(
     Reference: Liang & Davis, ICCV 2023, equations 8 and 9.
     """
     refuse_nodes("haframe", targets_are)
+    check_batch("haframe", features, frame.in_features, targets)
     terms = frame_terms(frame.outputs(features), targets, tree, frame.cosines, alpha)
     return torch.stack(list(terms.values())).sum()
 

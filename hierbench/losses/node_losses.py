@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.levels import nodes_on
-from hierbench.losses.node_targets import TargetPaths, TargetsAre, target_paths
+from hierbench.losses.node_targets import TargetPaths, TargetsAre, check_batch, target_paths
 
 ADDED_SHARE = 1e-6  # that HACE adds to a probability before its logarithm
 
@@ -38,6 +38,7 @@ def conditional_softmax(
     Reference: Redmon & Farhadi, YOLO9000, CVPR 2017, section 4.
     """
     nodes = nodes_on(tree, logits.device)
+    check_batch("conditional_softmax", logits, nodes.num_nodes - 1, targets)
     logs = nodes.sibling_log_softmax(F.pad(logits, (1, 0)))
     return path_likelihood(logs, targets, tree, normalised=normalised, targets_are=targets_are)
 
@@ -79,8 +80,9 @@ def descendant_softmax(
 
     Reference: Valmadre, Hierarchical classification at multiple operating points, NeurIPS 2022.
     """
+    nodes = nodes_on(tree, logits.device)
+    check_batch("descendant_softmax", logits, nodes.num_nodes, targets)
     ways = target_paths(targets, tree, targets_are)
-    nodes = ways.nodes
     if form == "sharing":
         sums = nodes.path_sums(logits)
         if targets_are == "classes":
@@ -140,6 +142,7 @@ def hace(
 
     Reference: Chan et al., arXiv 2605.06274, 2026.
     """
+    check_batch("hace", logits, nodes_on(tree, logits.device).num_nodes, targets)
     ways = target_paths(targets, tree, targets_are)
     sums = ways.nodes.subtree_log_sums(logits.log_softmax(dim=1))
     logs = torch.logaddexp(sums, sums.new_full((), math.log(ADDED_SHARE)))

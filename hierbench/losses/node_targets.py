@@ -56,6 +56,22 @@ def target_paths(targets: Tensor, tree: Hierarchy, targets_are: TargetsAre = "cl
     return TargetPaths(nodes, targets, some_class, path, on_path)
 
 
+def check_batch(name: str, values: Tensor, width: int | None, targets: Tensor) -> None:
+    """Raise an InputError unless a loss has values [B, width], of any width for None, and targets [B] from 0 up.
+
+    A negative target would count from the last node back, and a target on a GPU is not looked at, as that would wait
+    for the device.
+    """
+    given = tuple(values.shape)
+    if values.ndim != 2 or width not in (None, given[1]):
+        raise InputError(f"{name} takes [B, {'D' if width is None else width}] for this tree, not {list(given)}")
+    if targets.is_floating_point() or targets.is_complex() or targets.shape != given[:1]:
+        shape = f"{list(targets.shape)} of {str(targets.dtype).removeprefix('torch.')}"
+        raise InputError(f"{name} takes targets [{given[0]}] of integers, one per row, not {shape}")
+    if targets.device.type == "cpu" and bool((targets < 0).any()):
+        raise InputError(f"{name} takes targets from 0 up, not {int(targets.min())}")
+
+
 def refuse_nodes(name: str, targets_are: TargetsAre) -> None:
     """Raise an InputError for targets that are nodes, of a loss that has no probability of a node."""
     if targets_are != "classes":

@@ -66,6 +66,27 @@ def test_gradients(name):
 
 
 @pytest.mark.parametrize("name", WIDTHS)
+def test_misuse(name):
+    """Wrong widths, and targets that would count from the end, are an error, never another loss."""
+    width = WIDTHS[name][0]
+    for wrong in () if name in ("cpcc", "hypstructure") else (width - 1, width + 1):
+        inputs = torch.zeros(4, wrong)
+        inputs = inputs.split(TREE.level_sizes[0], dim=1) if name == "flamingo" else inputs  # not the levels
+        with pytest.raises(InputError, match=f"{name} takes"):
+            getattr(losses, name)(inputs, TARGETS, TREE, **WIDTHS[name][1])
+    wrong_targets = [TARGETS - 1, TARGETS.double(), TARGETS[:, None], TARGETS[:3]]
+    for targets, reason in zip(wrong_targets, ["from 0 up, not -1", "float64", r"\[4, 1\]", r"\[3\]"], strict=True):
+        with pytest.raises(InputError, match=f"{name} takes targets.*{reason}"):
+            call(name, values_of(name), targets)
+
+
+@pytest.mark.parametrize("gamma", [-1.0, 0.0, float("inf"), float("nan")])
+def test_a_frame_without_decay(gamma):
+    with pytest.raises(ValueError, match="gamma > 0"):
+        heads.Frame(TREE, K, gamma=gamma)
+
+
+@pytest.mark.parametrize("name", WIDTHS)
 def test_targets_that_are_nodes(name):
     values = values_of(name)
     classes = NODES.num_inner + TARGETS
