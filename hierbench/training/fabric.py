@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -54,8 +55,7 @@ def make_fabric(
 
 def import_fabric() -> None:
     """Import Fabric, which takes seconds, and let it log warnings alone: it logs every process that it counts."""
-    import lightning_fabric  # noqa: F401
-
+    importlib.import_module("lightning_fabric")
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
 
 

@@ -223,6 +223,6 @@ def test_answers_above_the_classes_have_the_metrics_of_nodes(tmp_path, text):
 
 def test_a_parquet_file_that_repeats_one_value_is_not_unpacked(tmp_path, monkeypatch):
     pd.DataFrame({"target": np.zeros(5000, dtype=int), "pred": 0}).to_parquet(tmp_path / "a.parquet")
-    monkeypatch.setattr("hierbench.studies.scoring.table_files.MAX_VALUES", 9999)
+    monkeypatch.setattr("hierbench.studies.scoring.table_formats.MAX_VALUES", 9999)
     with pytest.raises(ValueError, match="10,000 values, more than 9,999"):
         hierbench.score(tmp_path / "a.parquet", tree=TREE)

@@ -57,7 +57,7 @@ def draw(evidence: VerdictRows) -> Figure:
 
 def _draw_part(axes: Axes, part: PartResult, row: int, colour: str, evidence: VerdictRows) -> None:
     for data, value in part.values.items():
-        face = style.LIGHT if data in evidence.protocol.decide else "white"
+        face = style.GREY if data in evidence.protocol.decide else "white"
         axes.plot(value, row + 0.18, "o", color=style.GREY, markerfacecolor=face, markersize=3.2, linestyle="none")
     if part.test.n:
         axes.plot([part.test.low, part.test.high], [row - 0.15] * 2, color=colour, linewidth=2.2)

@@ -21,6 +21,7 @@ ROLES = {name: role for role, names in NAMES_BY_ROLE.items() for name in names}
 SCORE_WORD = r"prob(?:a|s|abilit(?:y|ies))?|p|scores?|conf(?:idences?)?|logits?|softmax|outputs?|predictions"
 NAME_OF_SCORES = re.compile(rf"(?:.*[_ .-])?(?:{SCORE_WORD})|arr_0")
 NAME_OF_CLASS = re.compile(rf"(?:{SCORE_WORD})(?:[_ .:-](.+)|\((.+)\))|(.+)[_ .:-](?:{SCORE_WORD})", re.IGNORECASE)
+NUMBERED = re.compile(r"(.*?)[_. -]?(\d{1,6})")  # the common name of numbered columns, and the number
 SMALLER_IS_BETTER = re.compile(r"(.*[_ .-])?(rank|ranking|dist|distances?|loss|losses|error|errors|cost|nll|energy)s?")
 
 
