@@ -18,7 +18,7 @@ from hierbench.config.recipe_source import Splits
 from hierbench.data.image import center_crop
 from hierbench.data.prepare import prepare
 from hierbench.data.user.division import divide, sizes
-from hierbench.data.user.photographs import Photograph
+from hierbench.data.user.photographs import Photograph, with_validation
 from hierbench.data.user.user_dataset import open_source
 from hierbench.data.user.user_tree import read_users_tree
 from hierbench.leaderboard.protocol import read_protocol
@@ -151,6 +151,21 @@ def test_groups_are_read_and_written(cli, birds, kind):
             label = path.parent.parent.name if kind == "folder" else path.parent.name
             sides.setdefault(group_by_name[path.name + label], set()).add(split)
     assert len(sides) == 4 and all(len(splits) == 1 for splits in sides.values())
+
+
+def test_validation_images_are_drawn_in_whole_groups():
+    images = [replace(image, split="train", group=f"site {i % 9}") for i, image in enumerate(photographs(a=60, b=60))]
+    images += [replace(image, name=f"test/{image.name}", split="test", group="") for image in photographs(a=9, b=9)]
+    images[0] = replace(images[0], group="torn")
+    images[-1] = replace(images[-1], group="torn")
+    drawn = with_validation(images)
+    splits_of = {}
+    for before, image in zip(images, drawn, strict=True):
+        assert (image.split == "test") == (before.split == "test")
+        splits_of.setdefault(image.group or image.name, set()).add(image.split)
+    assert splits_of.pop("torn") == {"train", "test"}
+    assert all(len(splits) == 1 for splits in splits_of.values())
+    assert {image.label for image in drawn if image.split == "val"} == {"a", "b"}
 
 
 def test_folders_of_splits(original, miniatures, tmp_path):

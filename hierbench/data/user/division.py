@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-import numpy as np
-
 from hierbench.config.recipe_source import Splits
 from hierbench.data.group_splits import draw_splits
-from hierbench.data.user.photographs import Photograph
+from hierbench.data.user.photographs import Photograph, number_groups
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError
 
@@ -54,11 +52,7 @@ def divide(photographs: Sequence[Photograph], classes: Sequence[str], splits: Sp
 def _keep_groups(
     photographs: list[Photograph], classes: Sequence[str], splits: Splits
 ) -> tuple[list[Photograph], list[str]]:
-    """Return images with the split that their groups are drawn for, where shares are drawn, and remarks on groups.
-
-    An image without a group is one of its own.
-    """
-    names = [(image.group and f"group {image.group}") or image.name for image in photographs]
+    """Return images with the split that their groups are drawn for, where shares are drawn, and remarks on groups."""
     num_groups = len({image.group for image in photographs if image.group})
     if not num_groups:
         return photographs, []
@@ -69,11 +63,9 @@ def _keep_groups(
         torn = sorted(group for group, where in sides.items() if group and len(where) > 1)
         shown = ", ".join(torn[:REMARKED]) + ", ..." * (len(torn) > REMARKED)
         return photographs, [f"{len(torn):,} of {num_groups:,} groups are in several splits: {shown}"] if torn else []
-    index = {label: i for i, label in enumerate(classes)}
-    targets = np.array([index[image.label] for image in photographs])
-    numbers = np.unique(names, return_inverse=True)[1]
+    targets, groups = number_groups(photographs, classes)
     shares = {"test": splits.test or 0.0, "val": splits.val or 0.0}
-    drawn = draw_splits(targets, numbers, [""] * len(photographs), splits.seed, shares)
+    drawn = draw_splits(targets, groups, [""] * len(photographs), splits.seed, shares)
     kept = [replace(image, split=split) for image, split in zip(photographs, drawn, strict=True)]
     return kept, [f"{num_groups:,} groups of images, each on one side of every split"]
 

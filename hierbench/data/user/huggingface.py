@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.data.image import LARGEST_IMAGE, UnreadableImageError
-from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph, find_split, with_validation
+from hierbench.data.user.photographs import HUB, GoneError, Listing, Photograph, find_split
 from hierbench.utils.console import install_command
 from hierbench.utils.errors import UserError, error_line
 from hierbench.utils.files import read_bytes
@@ -33,8 +33,6 @@ def list_rows(images: str, *, with_split: bool) -> Listing:
             columns[title], labels = _columns(rows.with_format(None), f"{images}, split {title}")  # no tensors
             time = int(rows._fingerprint[:16], 16)  # of its content; rows have no time of their own
             photographs += [Photograph(f"{title}/{row:07}", label, split, 0, time) for row, label in enumerate(labels)]
-    if with_split and all(photograph.split != "val" for photograph in photographs):
-        photographs = with_validation(photographs)
 
     def read(photograph: Photograph) -> bytes:
         title, _, row = photograph.name.rpartition("/")

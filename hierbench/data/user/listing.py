@@ -43,15 +43,24 @@ def is_hugging_face(images: str) -> bool:
     return images.startswith(HUB) or any(Path(images, file).is_file() for file in SAVED)
 
 
-@_name_unreadable()
 def list_images(section: SourceSection) -> Listing:
-    """Find the images of a dataset.
+    """Find the images of a dataset; where its own splits have none for validation, they are drawn from training.
 
     Raises:
         GoneError: the folder, the manifest, or all of the manifest's images are missing.
         UserError: an empty class folder, a folder where an image is expected, a folder that may not be read, or a
             mistake in the manifest.
     """
+    listing = _find_images(section)
+    if section.splits.kind != "shares" and all(photograph.split != "val" for photograph in listing.photographs):
+        listing.photographs[:] = with_validation(listing.photographs)
+        num = sum(photograph.split == "val" for photograph in listing.photographs)
+        listing.notes.append(f"no validation images: a tenth of each class of train is taken, {num:,} images")
+    return listing
+
+
+@_name_unreadable()
+def _find_images(section: SourceSection) -> Listing:
     place = Path(section.images)
     with_split = section.splits.kind == "column"
     if is_hugging_face(section.images):
@@ -112,10 +121,7 @@ def _are_splits(names: Sequence[str]) -> bool:
 
 
 def _add_splits(names: Sequence[str], listing: Listing) -> None:
-    """Add the images in the folders of splits. Without test images, those for validation are taken for them.
-
-    Where no images for validation are left, they are a share of the training images, as of a Hugging Face dataset.
-    """
+    """Add the images in the folders of splits. Without test images, those for validation are taken for them."""
     place = listing.root
     odd = sorted(name for name in names if not find_split(name))
     if odd:
@@ -133,12 +139,6 @@ def _add_splits(names: Sequence[str], listing: Listing) -> None:
         listing.notes.append(f"no folder of test images: those of {folder_of['test']} are the test images")
     for split, folder in folder_of.items():
         _add_classes(split, folder, listing)
-    if "val" not in folder_of:
-        listing.photographs[:] = with_validation(listing.photographs)
-        num = sum(photograph.split == "val" for photograph in listing.photographs)
-        listing.notes.append(
-            f"no folder of validation images: a tenth of each class of {folder_of['train']} is taken, {num:,} images"
-        )
 
 
 def _folders_in(place: Path, listing: Listing) -> list[str]:

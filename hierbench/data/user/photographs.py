@@ -1,11 +1,15 @@
 """The images of a user's dataset as they are listed, wherever they lie."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hierbench.data.group_splits import draw_splits
 from hierbench.data.writer import SPLITS
 from hierbench.utils.errors import UserError
 
@@ -64,7 +68,15 @@ def find_split(name: str) -> str:
 
 
 def with_validation(photographs: list[Photograph]) -> list[Photograph]:
-    """Return the photographs with a share of each class's training images, in the order of SHA-256, as validation."""
+    """Return the photographs with a share of each class's training images as validation, in the order of SHA-256.
+
+    Where they have groups, whole groups are drawn.
+    """
+    if any(photograph.group for photograph in photographs):
+        fixed = [photograph.split for photograph in photographs]
+        targets, groups = number_groups(photographs, sorted({photograph.label for photograph in photographs}))
+        splits = draw_splits(targets, groups, fixed, 0, {"val": VAL})  # "": of a group with test images, too
+        return [replace(image, split=split or image.split) for image, split in zip(photographs, splits, strict=True)]
     names: dict[str, list[str]] = {}
     for photograph in sorted(
         photographs, key=lambda photograph: sha256(photograph.name.encode(errors="replace")).digest()
@@ -77,3 +89,12 @@ def with_validation(photographs: list[Photograph]) -> list[Photograph]:
         for name in in_order[: max(int(VAL * len(in_order) + 0.5), len(in_order) > 1)]
     }
     return [replace(photograph, split="val") if photograph.name in drawn else photograph for photograph in photographs]
+
+
+def number_groups(
+    photographs: Sequence[Photograph], classes: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return [N] the class and [N] the group of each image as numbers; an image without a group is one of its own."""
+    index = {label: i for i, label in enumerate(classes)}
+    names = [(image.group and f"group {image.group}") or image.name for image in photographs]
+    return np.array([index[image.label] for image in photographs]), np.unique(names, return_inverse=True)[1]
