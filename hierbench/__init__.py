@@ -18,6 +18,7 @@ Public names:
     Board           a leaderboard: rows, frame, plot, compare; a notebook shows it as a table
     answer_board    what the methods of a board answer under decision rules
     score           metrics with intervals of predictions made elsewhere
+    report          a page on predictions: mistakes, what to answer when unsure, whether another model is better
     metrics         functions of predictions on a tree: metrics.hf1_score(y_true, y_pred, tree) and others
     Hierarchy       a label tree: classes, levels, distances; from_paths, from_edges, read, load
     evaluate        top-1 accuracy, mistake severity and hierarchical distance at k, of scores and targets
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from hierbench.metrics import evaluate
     from hierbench.python.answering import answer_board
     from hierbench.python.boards import board
+    from hierbench.python.reporting import report
     from hierbench.python.running import run
     from hierbench.python.scoring import score
 
@@ -54,6 +56,7 @@ __all__ = [
     "evaluate",
     "hyperparameter",
     "metrics",
+    "report",
     "run",
     "score",
 ]
@@ -68,6 +71,7 @@ _MODULE_BY_NAME = {
     "board": "hierbench.python.boards",
     "evaluate": "hierbench.metrics",
     "hyperparameter": "hierbench.api.method",
+    "report": "hierbench.python.reporting",
     "run": "hierbench.python.running",
     "score": "hierbench.python.scoring",
 }

@@ -1,14 +1,11 @@
 """Which rows or which run a user means: rows by name; a run by the beginning of its id, or by its row and seed."""
 
-import re
 from dataclasses import replace
-from typing import get_args
 
-from hierbench.config.completion import method_names
-from hierbench.config.options import RunSelection, folder_options
+from hierbench.config.options import RunSelection
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.recipe_source import is_dataset_file
-from hierbench.config.sections import FEATURE_TYPES, FeatureType, Protocol
+from hierbench.config.sections import FEATURE_TYPES, Protocol
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column, further_names
@@ -19,7 +16,7 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record, Records
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.state import State
-from hierbench.utils.errors import UserError, unknown_name
+from hierbench.utils.errors import UserError
 
 MAX_LISTED_RUNS = 6  # runs listed in an error
 
@@ -134,35 +131,6 @@ def choose_run(board: Board, method: str | None, feature_type: str | None, seed:
             "seed, or the id of one"
         )
     return _require_finished(matches[0])
-
-
-def named_run(name: str, board: Board, protocol: Protocol | None = None) -> Record:
-    """Return the finished run that METHOD[:TYPE[:SEED]] or the beginning of an id stands for.
-
-    A method's run is looked for in the board; the seed is 0 unless given, the type the first that has this seed.
-    `protocol` is the requested one. Errors are those of `choose_run` and `run_by_id`.
-    """
-    method, *rest = name.split(":")
-    types_to_train = get_args(FeatureType)
-    if rest and rest[0] not in types_to_train:
-        raise unknown_name("type", rest[0], types_to_train)
-    if len(rest) > 2 or (len(rest) == 2 and not re.fullmatch("[0-9]{1,18}", rest[1])):
-        raise UserError(f"a run is an id or METHOD[:TYPE[:SEED]], as in haframe:type-II:0, got {name!r}")
-    methods = {row.method for row in board.rows}
-    if method in methods:
-        kind = rest[0] if rest else None
-        seed = int(rest[1]) if len(rest) == 2 else 0
-        return choose_run(board, method, kind, seed)
-    if method in method_names():
-        type_words, option = (f" {rest[0]}", f" --types {rest[0]}") if rest else ("", "")
-        option += f" --protocol {protocol}" if protocol else ""
-        command = (
-            f"hierbench run --methods {method}{option} --dataset {board.dataset}{folder_options(board.records.root)}"
-        )
-        raise UserError(f"no finished run of {method}{type_words} in {board.records.root}; train it with: {command}")
-    if not re.fullmatch("[0-9a-f]{4,64}", name):
-        raise unknown_name("run", name, methods)
-    return run_by_id(name, board.dataset, board.records, protocol)
 
 
 def parameters(spec: Spec) -> str:

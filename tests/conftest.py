@@ -120,8 +120,8 @@ def miniatures():
 
 
 @pytest.fixture(scope="session")
-def mistake_runs():
-    return _load("support/mistake_runs")
+def made_runs():
+    return _load("support/made_runs")
 
 
 @pytest.fixture(scope="session")

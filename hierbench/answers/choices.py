@@ -13,8 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from hierbench.answers.decision_rule import Chunks, Rule, find_rule, known_rules
-from hierbench.answers.node_metrics import example_metrics
+from hierbench.answers.node_metrics import are_above
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.metrics.node_probabilities import node_tables
 from hierbench.utils.errors import UserError
 
 ACCURACIES = (0.9, 0.95)  # that fitted rules reach on validation
@@ -198,10 +199,13 @@ def shares(
     """Return the share of examples whose answer is the target [N] or above it, and the mean coverage of the answers."""
     correct = 0.0
     coverage = 0.0
+    tables = node_tables(hierarchy, targets.device)
     for rows, chunk in chunks:
-        metrics = example_metrics(rule(chunk, **parameters), targets[rows], hierarchy)
-        correct += float(metrics["correct"].sum())
-        coverage += float(metrics["coverage"].sum())
+        nodes = rule(chunk, **parameters)
+        correct += float(are_above(nodes, targets[rows], hierarchy).sum())
+        coverage += float(tables.information[nodes].sum())
+    most = float(tables.information[-1])
+    coverage = coverage / most if most else float(len(targets))
     return correct / len(targets), coverage / len(targets)
 
 

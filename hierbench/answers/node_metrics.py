@@ -106,6 +106,13 @@ def example_metrics(
     }
 
 
+def are_above(nodes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """Return whether nodes [N] are the target nodes [N] or above them, bool: `correct` without the other metrics."""
+    tree = node_tables(hierarchy, nodes.device).nodes
+    on_path = (tree.paths[tree.some_class[targets]] == nodes[:, None]).any(dim=1) | (nodes == 0)
+    return on_path & (tree.depth[nodes] <= tree.depth[targets])
+
+
 def _known_nodes(values: Tensor | ArrayLike, hierarchy: Hierarchy, name: str) -> Tensor:
     """Return nodes [N] as int64; a ValueError unless they are numbers of nodes."""
     nodes = as_tensor(values, f"{name} must be integers [N]")

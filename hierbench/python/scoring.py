@@ -79,21 +79,8 @@ def score(
     """
     resamples = whole_number("resamples", resamples, least=0)
     seed = whole_number("seed", seed, least=0)
-    several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
-    score_list = list(scores) if several else [scores]
     from_file = targets if isinstance(targets, str | Path) else None
-    files: list[Path | Arrays] = []
-    for number, item in enumerate(score_list):
-        if isinstance(item, str | Path):
-            if targets is not None and from_file is None:
-                raise UserError(f"{item}: targets of a file of predictions are in it, or in a file")
-            files.append(Path(item))
-        else:
-            where = f"scores {number}" if len(score_list) > 1 else "scores"
-            true = None if targets is None or from_file is not None else rows_in_order(item, targets, where)
-            labels = column_labels(item, tree if isinstance(tree, Hierarchy) else None, where)
-            ids = _text_index(item) if dataset is not None else None
-            files.append(Arrays(where, _array(item, where), None if true is None else _array(true, where), labels, ids))
+    files = prediction_arrays(scores, targets, tree, "scores", with_ids=dataset is not None)
     if not any(isinstance(file, Path) for file in files):
         name = name or "predictions"
     request = ScoreRequest(
@@ -114,6 +101,32 @@ def score(
         definitions=checked_sources(definitions.split(",") if isinstance(definitions, str) else definitions),
     )
     return score_files(request)
+
+
+def prediction_arrays(
+    scores: Any, targets: Any, tree: Any, name: str, groups: Any = None, *, with_ids: bool = False
+) -> list[Path | Arrays]:
+    """Return predictions of one or several seeds, as files or arrays; their names begin errors.
+
+    Targets that are a file are left for later.
+    """
+    several = isinstance(scores, list | tuple) and all(_is_one(item) for item in scores) and len(scores) > 0
+    score_list = list(scores) if several else [scores]
+    from_file = targets if isinstance(targets, str | Path) else None
+    files: list[Path | Arrays] = []
+    for number, item in enumerate(score_list):
+        if isinstance(item, str | Path):
+            if targets is not None and from_file is None:
+                raise UserError(f"{item}: targets of a file of predictions are in it, or in a file")
+            files.append(Path(item))
+        else:
+            where = f"{name} {number}" if len(score_list) > 1 else name
+            true = None if targets is None or from_file is not None else rows_in_order(item, targets, where)
+            labels = column_labels(item, tree if isinstance(tree, Hierarchy) else None, where)
+            ids = _text_index(item) if with_ids else None
+            arrays = [None if part is None else _array(part, where) for part in (true, groups)]
+            files.append(Arrays(where, _array(item, where), arrays[0], labels, ids, arrays[1]))
+    return files
 
 
 def _is_one(item: Any) -> bool:

@@ -9,20 +9,18 @@ import torch
 
 from hierbench import Hierarchy
 from hierbench.config.options import folder_options
-from hierbench.figures.mistakes import mistakes_page
-from hierbench.figures.mistakes.pair import choose, read_pair
 from hierbench.figures.plots import levels_plot, operating_plot, style
 from hierbench.figures.plots.figure_data import COVERAGES, level_names, risk_over_coverage
 from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.selection import named_run
+from hierbench.leaderboard.selection import choose_run
 from hierbench.metrics import Evidence, compute_metrics
 from hierbench.metrics.selective import operating_curve
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
-from tests.support.mistake_runs import PATHS as PATHS_OF_CLASSES
-from tests.support.mistake_runs import of_runs, prepare, random_scores, store_run
-from tests.support.run_files import predictions_of, spec_of
+from tests.support.made_runs import PATHS as PATHS_OF_CLASSES
+from tests.support.made_runs import of_runs, prepare, random_scores, store_run
+from tests.support.run_files import predictions_of
 
 PATHS = {path[-1]: tuple(path) for path in PATHS_OF_CLASSES}
 CLASSES = list(PATHS)
@@ -77,7 +75,7 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
     assert content == (tmp_path / "b.svg").read_bytes() and len(content) < 300_000
     assert not re.search(rb"[ML] -?\d+\.\d{3}", content)
     store = Store(work / "runs")
-    run = named_run("haframe", Board.of("shapes", read_records(store.root)))
+    run = choose_run(Board.of("shapes", read_records(store.root)), "haframe", None, 0)
     evidence = evidence_of(*map(torch.from_numpy, predictions_of(run)))
     if kind is operating_plot:
         (axes,) = figure.axes
@@ -95,33 +93,6 @@ def test_a_figure_is_the_same_file_twice(work, tmp_path, kind):
 def test_records_without_predictions(tmp_path, kind):
     with style.house_style(), pytest.raises(UserError, match="have no predictions"):
         kind.draw(of_runs("grocery-finetuned", PUBLISHED, data_dir=tmp_path))
-
-
-def test_the_mistakes_page_draws_both(work):
-    store = Store(work / "runs")
-    a, b = (named_run(name, Board.of("shapes", read_records(store.root))) for name in ("ce", "haframe"))
-    pair = read_pair(a, b, work / "data", read_records(store.root))
-    text = mistakes_page.render(pair, choose(pair.heights, pair.between, pair.confidence, 0))
-    plot, ticks = mistakes_page.PLOT, mistakes_page.risk_ticks(pair.sides)
-    assert ticks[0] == 0.0 and ticks[-1] >= max(side.risk.max() for side in pair.sides) > ticks[-2]
-    lines = re.findall(r'<polyline class="([ab])" points="([^"]+)"', text)
-    assert [name for name, _ in lines] == ["a", "b"]
-    for side, (_, points) in zip(pair.sides, lines, strict=True):
-        xs, ys = np.array([point.split(",") for point in points.split()], dtype=np.float64).T
-        assert (xs - plot.left) / plot.width == pytest.approx(COVERAGES, abs=1e-3)
-        assert (1.0 - (ys - plot.top) / plot.height) * ticks[-1] == pytest.approx(side.risk, abs=1e-3)
-        assert f"{side.area:.4f}" in text
-    run = next(run for run in store.runs() if spec_of(run)["method"]["name"] == "haframe")
-    evidence = evidence_of(*map(torch.from_numpy, predictions_of(run)))
-    assert pair.sides[1].area == pytest.approx(compute_metrics(["haurc_climbing"], evidence)["haurc_climbing"])
-    levels_of = re.search(r'<table id="levels".*?</table>', text, re.DOTALL)[0]
-    numbers = re.findall(r'<td class="number">([\d.]+)</td>', levels_of)
-    expected = [
-        entry
-        for level, size in enumerate(pair.hierarchy.level_sizes)
-        for entry in (f"{size}", *(f"{side.levels[kind, level]:.2f}" for side in pair.sides for kind in (0, 1)))
-    ]
-    assert numbers == expected
 
 
 def test_a_printed_command_repeats_the_folders_that_are_not_the_default(tmp_path):

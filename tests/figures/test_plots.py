@@ -24,7 +24,7 @@ from hierbench.runs.run_archive import opened
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, write_json
-from tests.support.mistake_runs import of_runs
+from tests.support.made_runs import of_runs
 from tests.support.run_files import predictions_of
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"

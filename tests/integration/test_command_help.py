@@ -27,7 +27,7 @@ COMMANDS = dict(commands(typer.main.get_command(app)))
 def examples(page, miniatures):
     """Run examples in one folder, with small data, each once: `examples("publish")` is how it ended."""
     folder, done = page.make_folder("examples"), {}
-    needs = dict.fromkeys("compare reproduce plot mistakes verify publish leaderboard".split(), "run")
+    needs = dict.fromkeys("compare reproduce plot verify publish leaderboard".split(), "run")
     needs |= {"site build": "publish", "overview": "publish", "data verify": "data prepare"}
     miniatures.birds(folder)
     rng = np.random.default_rng(0)

@@ -24,16 +24,16 @@ TUNE += ("--set", "tune.grid.haframe.alpha=[0.3]", "--set", "tune.grid.haframe.g
 TABLE = ("leaderboard", "--dataset", "shapes")
 PUBLISH = ("publish", "--dataset", "shapes", "--output", "published")
 PICTURE = ("plot", "severity", "--dataset", "shapes")
-MISTAKES = ("mistakes", "--dataset", "shapes", "ce:type-I", "crm:type-I")
+REPORT = ("report", "--dataset", "shapes", "--rows", "ce:type-I,crm:type-I")
 PREPARE = ("data", "prepare", "shapes", "--force")
 COMMANDS = {
     "run": RUN, "collapse": COLLAPSE, "tune": TUNE, "table": TABLE, "publish": PUBLISH, "plot": PICTURE,
-    "mistakes": MISTAKES, "prepare": PREPARE,
+    "report": REPORT, "prepare": PREPARE,
 }  # fmt: skip
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
 IN_A_RUN = (*RECORDS, "predictions.npz", "checkpoint.pt", "damaged", "snapshots")
 IN_RUNS = ("collapse", "collapse/CE", "mirrored.jsonl", "mlartifacts", "mlflow.db", "optuna.db", "requests.jsonl")
-IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "mistakes-shapes.html", "plots", "CE")
+IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "plots", "CE")
 IN_DATA = ("prepared", "prepared/shapes", "prepared/.shapes.partial", "prepared/shapes/train-images.npy")
 IN_DATA += ("prepared/shapes/meta.json", "prepared/shapes/checked.json", "prepared/.shapes.partial/train-rows.npy")
 PLACES = [f"runs/CE/{name}" for name in IN_A_RUN] + [f"runs/{name}" for name in IN_RUNS]
@@ -129,7 +129,6 @@ QUICK = [
     ("runs/mlflow.db", "link", "run"),
     ("runs/CE/metrics.json", "folder", "run"),
     ("runs/plots", "link", "plot"),
-    ("runs/mistakes-shapes.html", "link", "mistakes"),
     ("data/prepared", "link", "collapse"),
     ("data/prepared/shapes", "link", "prepare"),
     ("data/prepared/.shapes.partial", "link", "prepare"),

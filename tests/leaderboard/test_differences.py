@@ -15,7 +15,7 @@ from hierbench.leaderboard.tables.board_table import make_arrows
 from hierbench.leaderboard.tables.differences_table import differences_table
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
-from tests.support.mistake_runs import without
+from tests.support.made_runs import without
 
 NAME = "grocery-finetuned"
 SHIPPED = Path(__file__).resolve().parents[2] / f"leaderboard/published/{NAME}"

@@ -17,7 +17,7 @@ from hierbench.leaderboard.paired import difference, holm
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.studies.comparison import leaderboard_rows
-from tests.support import mistake_runs
+from tests.support import made_runs
 
 
 def test_paired_by_hand():
@@ -147,13 +147,13 @@ def test_tables_of_equal_methods_show_no_arrow(kind, num_rows, num_seeds, counts
 
 
 def test_a_run_of_few_rows_has_the_tests_of_the_leaderboard(tmp_path):
-    prepared = mistake_runs.prepare(tmp_path / "data", per_class=10)
+    prepared = made_runs.prepare(tmp_path / "data", per_class=10)
     targets = prepared.arrays("test")[1]
     store = Store(tmp_path / "runs")
     ids = {
         method: [
-            mistake_runs.store_run(
-                store, prepared, method, "type-II", mistake_runs.random_scores(targets, 6, seed, skill), targets, seed
+            made_runs.store_run(
+                store, prepared, method, "type-II", made_runs.random_scores(targets, 6, seed, skill), targets, seed
             )
             for seed in range(3)
         ]

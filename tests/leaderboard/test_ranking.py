@@ -18,7 +18,7 @@ from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.sharing.site.pages import best_rows
 from hierbench.sharing.verification.checked_board import checked_board
-from tests.support.mistake_runs import without
+from tests.support.made_runs import without
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"
 

@@ -22,7 +22,7 @@ from hierbench.runs.record_reader import read_records
 from hierbench.runs.run_evidence import Trees, read_evidence
 from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
-from tests.support import mistake_runs
+from tests.support import made_runs
 
 NAMES = ["hf_macro", "ece"]
 
@@ -32,18 +32,18 @@ class Work:
 
     def __init__(self, folder):
         self.prepared, self.data, self.root = (
-            mistake_runs.prepare(folder / "data", per_class=10),
+            made_runs.prepare(folder / "data", per_class=10),
             folder / "data",
             folder,
         )
         _, self.labels = self.prepared.arrays("test")
         self.store = Store(folder / "runs")
-        scores = mistake_runs.random_scores(self.labels, len(mistake_runs.PATHS), 0)
+        scores = made_runs.random_scores(self.labels, len(made_runs.PATHS), 0)
         for method in ("ce", "crm"):
             self.add(method, scores)
 
     def add(self, method, scores, seed=0):
-        run_id = mistake_runs.store_run(self.store, self.prepared, method, "type-I", scores, self.labels, seed=seed)
+        run_id = made_runs.store_run(self.store, self.prepared, method, "type-I", scores, self.labels, seed=seed)
         return self.store.run(run_id)
 
     def records(self):
@@ -68,7 +68,7 @@ class Work:
     def write(self, method, *arrays):
         run = self.store.run(self.records()[1][method].id)
         run.write_predictions(*arrays)
-        mistake_runs.seal(run)
+        made_runs.seal(run)
         return run
 
 
@@ -156,7 +156,7 @@ def test_confidence_is_that_of_the_first_base_unless_the_scores_are_a_distributi
     base = torch.from_numpy(work.records()[1]["ce"].predictions()[0]).double().softmax(dim=1)
     for method in ("ce", "crm"):
         assert torch.equal(work.evidence(method).probabilities, base)
-    shares = torch.rand(len(work.labels), len(mistake_runs.PATHS), dtype=torch.float64)
+    shares = torch.rand(len(work.labels), len(made_runs.PATHS), dtype=torch.float64)
     shares /= shares.sum(dim=1, keepdim=True)
     work.write("crm", shares.numpy(), work.labels)
     assert torch.equal(work.evidence("crm").probabilities, shares)
@@ -190,7 +190,7 @@ def test_a_row_without_a_softmax_is_refused():
 
 def test_damaged_predictions_are_one_line(work):
     tree, labels = work.tree(), work.labels
-    scores = mistake_runs.random_scores(labels, tree.num_classes, 0)
+    scores = made_runs.random_scores(labels, tree.num_classes, 0)
     cases = [
         ((np.full_like(scores, np.nan), labels), {}, "a score is NaN"),
         ((scores[:, :-1], labels), {}, "are not those of 60 test examples, 6 classes"),
@@ -231,7 +231,7 @@ def test_the_best_of_a_column_is_of_the_competitive_rows_at_its_digits():
 
 
 def test_a_row_lacks_a_cell_if_one_of_its_runs_lacks_the_value(work, monkeypatch):
-    second = work.add("ce", mistake_runs.random_scores(work.labels, len(mistake_runs.PATHS), 5), seed=1)
+    second = work.add("ce", made_runs.random_scores(work.labels, len(made_runs.PATHS), 5), seed=1)
     board = Board.of("shapes", read_records(work.store.root))
     columns = requested_columns("+hf_macro")
     complete = with_columns(board, columns, work.data)

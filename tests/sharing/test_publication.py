@@ -336,12 +336,12 @@ def test_one_at_a_time_and_nothing_is_followed(copied, put, tmp_path, monkeypatc
     assert not list((tmp_path / "outside").iterdir()) and not list((tmp_path / "boards").iterdir())
 
 
-def test_a_tree_that_is_not_shipped_comes_with_the_records(mistake_runs, tmp_path, tamperings):
+def test_a_tree_that_is_not_shipped_comes_with_the_records(made_runs, tmp_path, tamperings):
     """From runs and from published records; a tree with another digest is not believed."""
-    prepared = mistake_runs.prepare(tmp_path / "data", per_class=40, name="animals")
+    prepared = made_runs.prepare(tmp_path / "data", per_class=40, name="animals")
     targets = prepared.arrays("test")[1]
-    mistake_runs.store_run(
-        Store(tmp_path / "runs"), prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, 0), targets
+    made_runs.store_run(
+        Store(tmp_path / "runs"), prepared, "ce", "type-I", made_runs.random_scores(targets, 6, 0), targets
     )
     respecified(tmp_path / "runs", tamperings, dataset__name="animals")
     publish("animals", tmp_path / "first", RunSelection(tmp_path / "runs", tmp_path / "data"), draw=False)

@@ -28,20 +28,18 @@ from hierbench.studies.scoring.score_files import ScoreRequest, score_files
 from hierbench.studies.scoring.score_report import report_table
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import file_digest, read_json, write_json
-from tests.support import mistake_runs
+from tests.support import made_runs
 from tests.support.run_files import metrics_of, predictions_of, spec_of
 
 
 @pytest.fixture
 def place(tmp_path):
     """A folder with prepared `shapes` (6 classes, 240 test images), two runs of it, and their targets."""
-    prepared = mistake_runs.prepare(tmp_path / "data", per_class=40)
+    prepared = made_runs.prepare(tmp_path / "data", per_class=40)
     _, targets = prepared.arrays("test")
     store = Store(tmp_path / "runs")
     for seed in (0, 1):
-        mistake_runs.store_run(
-            store, prepared, "ce", "type-I", mistake_runs.random_scores(targets, 6, seed), targets, seed
-        )
+        made_runs.store_run(store, prepared, "ce", "type-I", made_runs.random_scores(targets, 6, seed), targets, seed)
     return tmp_path
 
 
@@ -75,7 +73,7 @@ def tree_of(place):
 
 def save(place, name, seed, **more):
     targets = targets_of(place)
-    scores = mistake_runs.random_scores(targets, 6, seed, skill=2.5)
+    scores = made_runs.random_scores(targets, 6, seed, skill=2.5)
     np.savez(place / name, predictions=scores, label_ids=targets, **more)
     return scores, targets
 
@@ -212,8 +210,8 @@ def test_rows_of_one_title_have_the_names_of_their_methods(place):
     text = (method_folder() / "ce.py").read_text(encoding="utf-8")
     (place / "ce2.py").write_text(text.replace('name = "ce"', 'name = "ce2"'), encoding="utf-8")
     targets = targets_of(place)
-    scores = mistake_runs.random_scores(targets, 6, 7)
-    mistake_runs.store_run(
+    scores = made_runs.random_scores(targets, 6, 7)
+    made_runs.store_run(
         Store(place / "runs"), find("shapes", place / "data"), str(place / "ce2.py"), "type-I", scores, targets
     )
     titles = {row.method: row.title for row in board(place).rows}
@@ -300,8 +298,8 @@ def test_a_record_that_another_command_has_written_is_kept(place, two_files, mon
 def other_data(place):
     """A file on fewer images of the same name, prepared elsewhere."""
     (place / "again").mkdir()
-    targets = mistake_runs.prepare(place / "again/data", per_class=30).arrays("test")[1]
-    np.savez(place / "small.npz", scores=mistake_runs.random_scores(targets, 6, 0), targets=targets)
+    targets = made_runs.prepare(place / "again/data", per_class=30).arrays("test")[1]
+    np.savez(place / "small.npz", scores=made_runs.random_scores(targets, 6, 0), targets=targets)
     return place / "again/data"
 
 
@@ -321,10 +319,10 @@ def test_runs_that_drop_a_batch_are_not_beside_all_images(place):
     prepared = find("shapes", place / "data")
     targets = prepared.arrays("test")[1]
     rows = np.sort(np.argsort(targets, kind="stable")[: -(240 % 100)])
-    scores = mistake_runs.random_scores(targets[rows], 6, 1)
+    scores = made_runs.random_scores(targets[rows], 6, 1)
     drop_last = ["evaluation.drop_last=true"]
     authors = Store(place / "authors")
-    mistake_runs.store_run(authors, prepared, "ce", "type-I", scores, targets[rows], overrides=drop_last)
+    made_runs.store_run(authors, prepared, "ce", "type-I", scores, targets[rows], overrides=drop_last)
     save(place, "vit.npz", 5)
     score(place, "vit.npz", runs=place / "authors")
     out = Board.of("shapes", read_records(place / "authors")).render()
@@ -344,7 +342,7 @@ def with_ids(place):
 
 def frame_in_another_order(place, names, shown="val/n{}/photo_{}.JPEG"):
     """A table with ids and scores, and these scores in the order of the images."""
-    scores = mistake_runs.random_scores(targets_of(place), 6, 3)
+    scores = made_runs.random_scores(targets_of(place), 6, 3)
     order = np.random.default_rng(0).permutation(240)
     ids = [shown.format(name.split("/")[1][1:], name[-8:-5]) for name in names]
     frame = pd.DataFrame(scores[order], columns=[f"prob_{k}" for k in range(6)])

@@ -15,7 +15,7 @@ from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.utils.arrays import with_columns
 from hierbench.utils.errors import Argument, InputError, UserError
 
-Parts = Mapping[str, NDArray[Any]]  # "scores", "classes", "targets" and "ids" as a file has them: classes may be names
+Parts = Mapping[str, NDArray[Any]]  # "scores", "classes", "targets", "ids", "groups"; classes may be names
 BLANK = ("", "nan", "None", "NaN", "<NA>")  # of a target that is not there
 
 
@@ -28,12 +28,14 @@ class ReadingOptions:
         use: the answers or the scores of a file that has both and in which they disagree.
         ignore: columns or arrays that are left out.
         skip_unlabelled: whether rows without a target are left out.
+        group: the column or array that says which examples are of one specimen, site or patient; "" for none.
     """
 
     order: NumberOrder = "tree"
     use: Literal["answers", "scores"] | None = None
     ignore: Sequence[str] = ()
     skip_unlabelled: bool = False
+    group: str = ""
 
 
 ORDER_OF_TREE = ReadingOptions()
@@ -53,6 +55,7 @@ class Predictions:
         ids: names of the N examples, or None.
         columns: in which order the columns of scores were, "" without scores of all classes.
         notes: what else was understood, in sentences.
+        groups: of the N examples, or None.
     """
 
     where: str
@@ -62,6 +65,7 @@ class Predictions:
     ids: list[str] | None
     columns: str = ""
     notes: tuple[str, ...] = ()
+    groups: list[str] | None = None
 
     @property
     def has_inner_answers(self) -> bool:
@@ -94,8 +98,8 @@ class Predictions:
         """Return the predictions of some examples, in this order."""
         parts = (self.scores, self.classes, self.targets)
         scores, classes, targets = (None if part is None else part[rows] for part in parts)
-        ids = None if self.ids is None else [self.ids[row] for row in rows.tolist()]
-        return replace(self, scores=scores, classes=classes, targets=targets, ids=ids)
+        ids, groups = (part and [part[row] for row in rows.tolist()] for part in (self.ids, self.groups))
+        return replace(self, scores=scores, classes=classes, targets=targets, ids=ids, groups=groups)
 
 
 def texts_of(values: NDArray[Any] | None) -> list[str] | None:
@@ -112,7 +116,7 @@ def check_parts(parts: Parts, tree: Hierarchy, where: str, options: ReadingOptio
     scores = parts.get("scores")
     answers = parts.get("classes")
     num_examples = len(next(part for part in (scores, answers) if part is not None))
-    for role in ("targets", "ids"):
+    for role in ("targets", "ids", "groups"):
         if role in parts and parts[role].shape != (num_examples,):
             raise UserError(f"{where}: {role} must be [{num_examples}], got {list(parts[role].shape)}")
     is_labelled = _is_labelled(parts.get("targets"), where, options)
@@ -155,7 +159,8 @@ def check_parts(parts: Parts, tree: Hierarchy, where: str, options: ReadingOptio
         else:
             classes = None
     targets = target_indices(parts["targets"], tree, f"{where}: targets", order) if "targets" in parts else None
-    return Predictions(where, scores, classes, targets, texts_of(parts.get("ids")), columns, tuple(notes))
+    ids, groups = (texts_of(parts.get(role)) for role in ("ids", "groups"))
+    return Predictions(where, scores, classes, targets, ids, columns, tuple(notes), groups)
 
 
 def _by_content(parts: dict[str, NDArray[Any]], tree: Hierarchy) -> dict[str, NDArray[Any]]:

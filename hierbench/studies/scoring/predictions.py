@@ -36,7 +36,7 @@ PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib")
 class Arrays:
     """Predictions that are in memory: scores [N, K] and targets [N], class indices or names, or None.
 
-    `columns` are K names or indices of classes, and `ids` N names of the examples, or None without them.
+    `columns` are K names or indices of classes, `ids` N names of the examples, `groups` N names of what they are of.
     """
 
     where: str
@@ -44,6 +44,7 @@ class Arrays:
     targets: NDArray[Any] | None
     columns: Sequence[Any] | None = None
     ids: Sequence[str] | None = None
+    groups: NDArray[Any] | None = None
 
     def predictions(self, tree: Hierarchy, options: ReadingOptions) -> Predictions:
         """Return them as a file's; a UserError if they do not fit each other or the tree."""
@@ -53,6 +54,7 @@ class Arrays:
                 f"{self.where} must be [N, {tree.num_classes}], a row per example, got {shape or 'a number'}"
             )
         parts = {"scores": self.scores, "targets": self.targets, "names": self.columns, "ids": self.ids}
+        parts |= {"groups": self.groups}
         given = {role: np.asarray(values) for role, values in parts.items() if values is not None}
         return check_parts(given, tree, self.where, options)
 
@@ -71,7 +73,7 @@ def read_predictions(path: Path, tree: Hierarchy, options: ReadingOptions = ORDE
             f"{path.name}: predictions are {', '.join(PREDICTION_SUFFIXES)} files, not {kind or 'without an ending'!r}"
         )
     with _one_line(path, path.name):
-        predictions = check_parts(_read_parts(path, tree, options.ignore), tree, path.name, options)
+        predictions = check_parts(_read_parts(path, tree, options), tree, path.name, options)
     if not predictions.num_examples:
         raise UserError(f"{path.name} has no predictions")
     return predictions
@@ -112,21 +114,28 @@ def _one_line(path: Path, name: str) -> Iterator[None]:
         raise UserError(f"{name}: its content has no form that is read ({error_line(error)})") from None
 
 
-def _read_parts(path: Path, tree: Hierarchy, ignored: Sequence[str] = (), *, only_targets: bool = False) -> Parts:
+def _read_parts(
+    path: Path, tree: Hierarchy, options: ReadingOptions = ORDER_OF_TREE, *, only_targets: bool = False
+) -> Parts:
     """Return the content of a file; arrays have our names or those of Hugging Face's `predict`."""
     kind = path.suffix.lower()
+    ignored = options.ignore
     if kind in TABLE_SUFFIXES:
         from hierbench.studies.scoring.table_files import read_table  # with pandas, which arrays do without
 
-        return read_table(path, tree, only_targets=only_targets, ignored=ignored)
+        return read_table(path, tree, only_targets=only_targets, ignored=ignored, group=options.group)
+    if kind == ".npy" and options.group:
+        raise UserError(f"{path.name} is one array, without {options.group!r}: groups are an array of a .npz")
     if kind == ".npy":
         return {"scores": map_array(path)}
     arrays = read_arrays(path, in_place=True)
     unknown_names = [name for name in ignored if name not in arrays]
     if unknown_names:
         raise unknown_name(f"array of {path.name}", unknown_names[0], arrays)
-    name_by_role = dict[str, str]()
-    for name in arrays.keys() - set(ignored) if not only_targets or len(arrays) > 1 else ():
+    if options.group and options.group not in arrays:
+        raise unknown_name(f"array of {path.name}", options.group, arrays)
+    name_by_role = {"groups": options.group} if options.group else dict[str, str]()
+    for name in arrays.keys() - {*ignored, options.group} if not only_targets or len(arrays) > 1 else ():
         role = find_role(name)
         role = "targets" if role == "labels" else role
         if role is None and not only_targets:

@@ -37,6 +37,7 @@ from hierbench.studies.scoring.score_report import Report
 from hierbench.studies.scoring.scores import (
     Result,
     check_name,
+    check_resamples,
     further_metrics,
     score,
     score_answers,
@@ -46,12 +47,10 @@ from hierbench.studies.scoring.scores import (
 )
 from hierbench.training.results import environment
 from hierbench.utils.console import Meter, say
-from hierbench.utils.errors import Argument, InputError, UserError
+from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
 SPLIT = "test"
-LEAST = 100  # resamples; fewer have no 2.5th percentile to speak of
-MOST = 1_000_000
 UNNAMED_TREE = "a tree"  # that was given as an array, and has no name
 
 
@@ -87,9 +86,7 @@ def score_files(request: ScoreRequest) -> Report:
     Raises:
         UserError: a file cannot be read, or is not of this data; or too few resamples for an interval.
     """
-    if request.resamples != 0 and not LEAST <= request.resamples <= MOST:
-        message = f"resamples must be 0, or from {LEAST} to {MOST:,}, got {request.resamples:,}"
-        raise InputError(message, Argument("resamples", request.resamples))
+    check_resamples(request.resamples)
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
     extra = None if request.targets is None else read_targets(request.targets, tree, "targets", request.reading.order)
@@ -160,26 +157,34 @@ def score_files(request: ScoreRequest) -> Report:
     return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns, titles)
 
 
+def find_tree(tree: str | Hierarchy, distance: Distance | None, options: TreeOptions = DEFAULT_OPTIONS) -> Hierarchy:
+    """Return a tree, that of a file, or the one that ships under a name.
+
+    Raises:
+        UserError: no such tree or file, or it cannot be read.
+    """
+    if isinstance(tree, Hierarchy):
+        if distance is not None:
+            raise UserError("distance is for a tree's file or name; this tree has its own")
+        return tree
+    path = Path(tree)
+    if tree in shipped_names() or not (path.suffix or path.exists()):
+        return Hierarchy.load(tree, distance or "height")
+    try:
+        return Hierarchy.read(path, distance=distance or "height", **vars(options))
+    except (OSError, ValueError) as error:  # a ValueError names the file
+        reason = f"{path}: {error.strerror or error}" if isinstance(error, OSError) else error
+        raise UserError(f"tree {reason}") from None
+
+
 def _truth(request: ScoreRequest) -> tuple[Recipe | None, Prepared | None, Hierarchy]:
     """Return recipe and prepared data of the dataset, or None, and the tree."""
     dataset = request.dataset
     choice = "give either a dataset, whose leaderboard gets a row, or a tree, which only prints metrics"
     if dataset is not None and request.tree is not None:
         raise UserError(choice)
-    if isinstance(request.tree, Hierarchy):
-        if request.distance is not None:
-            raise UserError("distance is for a tree's file or name; this tree has its own")
-        return None, None, request.tree
     if request.tree is not None:
-        distance = request.distance or "height"
-        path = Path(request.tree)
-        if request.tree in shipped_names() or not (path.suffix or path.exists()):
-            return None, None, Hierarchy.load(request.tree, distance)
-        try:
-            return None, None, Hierarchy.read(path, distance=distance, **vars(request.options))
-        except (OSError, ValueError) as error:  # a ValueError names the file
-            reason = f"{path}: {error.strerror or error}" if isinstance(error, OSError) else error
-            raise UserError(f"tree {reason}") from None
+        return None, None, find_tree(request.tree, request.distance, request.options)
     if dataset is None:
         raise UserError(choice)
     if request.distance is not None:

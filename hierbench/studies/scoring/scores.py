@@ -38,6 +38,8 @@ from hierbench.utils.errors import Argument, InputError, UserError
 from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
 
 SCORES_ARE = Argument("scores_are", option_name="scores")
+LEAST = 100  # resamples
+MOST = 1_000_000
 Origin = dict[str, Any]  # content of environment.json
 
 
@@ -74,7 +76,9 @@ class Result:
     notes: Sequence[str] = ()
 
 
-def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int], int, Tensor | None]:
+def rank(
+    predictions: Predictions, tree: Hierarchy, ks_asked: Sequence[int] = DEFAULT_KS
+) -> tuple[IntArray, list[int], int, Tensor | None]:
     """Return ranked classes and counts.
 
     Returns:
@@ -84,7 +88,7 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
     Raises:
         UserError: a score is NaN, or a row has +inf or nothing but -inf.
     """
-    ks = usable_ks(DEFAULT_KS, tree.num_classes)
+    ks = usable_ks(ks_asked, tree.num_classes)
     if predictions.classes is not None:
         return predictions.classes, [k for k in ks if k <= predictions.classes.shape[1]], 0, None
     scores = predictions.all_scores
@@ -110,6 +114,28 @@ def rank(predictions: Predictions, tree: Hierarchy) -> tuple[IntArray, list[int]
     return classes, list(ks), num_ties, torch.cat(facts)
 
 
+def check_resamples(resamples: int) -> None:
+    """Raise an InputError for fewer resamples than have a 2.5th percentile to speak of, or too many."""
+    if resamples != 0 and not LEAST <= resamples <= MOST:
+        message = f"resamples must be 0, or from {LEAST} to {MOST:,}, got {resamples:,}"
+        raise InputError(message, Argument("resamples", resamples))
+
+
+def known_kind(facts: Tensor, where: str, stated: ScoreKind | None) -> tuple[ScoreKind, ScoreKind | None]:
+    """Return what scores are by their `row_facts`, as stated or as they look, and what they look like.
+
+    Raises:
+        UserError: they look like nothing, and nothing is said of them.
+    """
+    try:
+        looks_like = kind_of_rows(facts)
+    except ValueError as error:
+        if stated is None:
+            raise InputError(f"{where}: {error} ({SCORES_ARE})", SCORES_ARE) from None
+        return stated, None
+    return stated or looks_like, looks_like
+
+
 def score(
     predictions: Predictions, tree: Hierarchy, resamples: int, seed: int, stated_kind: ScoreKind | None = None
 ) -> Result:
@@ -119,14 +145,7 @@ def score(
         UserError: as `rank`; or some rows of scores are probabilities and some are not, and nothing is said of them.
     """
     classes, ks, num_ties, facts = rank(predictions, tree)
-    looks_like: ScoreKind | None = None
-    if facts is not None:
-        try:
-            looks_like = kind_of_rows(facts)
-        except ValueError as error:
-            if stated_kind is None:
-                raise InputError(f"{predictions.where}: {error} ({SCORES_ARE})", SCORES_ARE) from None
-    kind = None if facts is None else stated_kind or looks_like
+    kind, looks_like = (None, None) if facts is None else known_kind(facts, predictions.where, stated_kind)
     sums = contributions(classes, predictions.true_classes, tree, ks)
     intervals = bootstrap_intervals(sums, ks, resamples, seed) if resamples and len(sums) > 1 else {}
     return Result(

@@ -28,12 +28,12 @@ FOR_TIMM = "timm's inference.py writes the classes with --include-index, or the 
 
 
 def read_table(
-    path: Path, tree: Hierarchy, *, only_targets: bool = False, ignored: Sequence[str] = ()
+    path: Path, tree: Hierarchy, *, only_targets: bool = False, ignored: Sequence[str] = (), group: str = ""
 ) -> dict[str, NDArray[Any]]:
     """Read the parts of a table: "scores", "names" of their columns, "classes", "targets", "ids", as they are there.
 
     Classes and targets may be names or numbers; `only_targets` looks for nothing but targets and ids; `ignored` columns
-    are left out, numbered ones by their common name.
+    are left out, numbered ones by their common name; the column `group` is the part "groups".
 
     Raises:
         UserError: its columns are not understood.
@@ -43,6 +43,11 @@ def read_table(
     frame = _only_test(_without(read_frame(path, tree.num_classes), ignored, where), where)
     if not len(frame):
         raise UserError(f"{where} has no rows")
+    grouped = {}
+    if group:
+        if group not in frame.columns:
+            raise unknown_name(f"column of {where}", group, list(frame.columns))
+        grouped = {"groups": frame.pop(group).to_numpy()}
     columns = list(frame.columns)
     if len(set(columns)) < len(columns):
         twice = next(name for name in columns if columns.count(name) > 1)
@@ -57,7 +62,8 @@ def read_table(
     ranks = [] if class_by_column or groups.keys() & {"scores", "classes"} else groups.get("", [])
     answers = _deepest_nodes(frame[ranks], tree) if len(ranks) > 1 else None
     if answers is not None:
-        return _single(frame, groups, "ids", where) | _single(frame, groups, "targets", where) | {"classes": answers}
+        parts = _single(frame, groups, "ids", where) | _single(frame, groups, "targets", where)
+        return parts | grouped | {"classes": answers}
     if "" in groups:
         raise _not_understood(groups[""], where, are_classes=bool(class_by_column))
     num_scores = _num_entries(frame, groups, "scores")
@@ -65,7 +71,7 @@ def read_table(
         is_answer = any(name.casefold() in ("index", "index_0") for name in columns)  # its name, which timm writes
         if class_by_column or ("classes" in groups and not is_answer) or num_scores == tree.num_classes:
             groups["targets"] = groups.pop("labels")
-    parts = _single(frame, groups, "ids", where) | _single(frame, groups, "targets", where)
+    parts = _single(frame, groups, "ids", where) | _single(frame, groups, "targets", where) | grouped
     ranked = groups.get("labels") or groups.get("classes")  # names rather than numbers, where both are there
     if ranked is not None:
         parts["classes"] = _cells(frame[ranked], where, numeric=False)

@@ -1,4 +1,4 @@
-"""A small prepared dataset and finished runs with predictions made by hand, for the tests of `hierbench mistakes`."""
+"""A small prepared dataset and finished runs with predictions made by hand."""
 
 import json
 from dataclasses import replace

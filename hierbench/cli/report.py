@@ -1,0 +1,119 @@
+"""`hierbench report`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from hierbench.cli.command import command, write_result
+from hierbench.cli.shared_options import PLAIN_TREES, dataset_option, plain_trees
+from hierbench.config.options import DataOption, ProtocolOfRuns, RequestOption, RunsOption
+from hierbench.hierarchy.tree_options import TreeOptions
+from hierbench.utils.errors import UserError
+
+
+@command("report predictions.npz --tree cifar100", **PLAIN_TREES)
+def report(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[TEST...]", help="Predictions, .npz .npy .csv .parquet .json; one per seed."),
+    ] = None,
+    tree: Annotated[str | None, "File of a tree, or the name of a shipped one."] = None,
+    validation: Annotated[
+        list[Path] | None, "Predictions of other images, on which rules are fitted; one per file, repeated."
+    ] = None,
+    against: Annotated[
+        list[Path] | None, "Predictions of another model for the same images; repeated for its seeds."
+    ] = None,
+    against_validation: Annotated[list[Path] | None, "Its validation files."] = None,
+    *,
+    dataset: Annotated[str | None, dataset_option("Report on runs of this dataset, in place of files.")] = None,
+    rows: Annotated[str | None, "Rows of --dataset, one or two, METHOD[:TYPE], separated by a comma."] = None,
+    options: TreeOptions,
+    targets: Annotated[Path | None, "File of the targets, where the predictions have none."] = None,
+    validation_targets: Annotated[Path | None, "File of the targets of the validation files."] = None,
+    group: Annotated[
+        str, "Column or array of what images are of, a specimen or site: those of one are drawn together."
+    ] = "",
+    train_counts: Annotated[Path | None, "Training images of each class, CLASS,NUMBER lines or JSON."] = None,
+    name: Annotated[str | None, "Name of the model; by default the common part of the file names."] = None,
+    distance: Annotated[Literal["height", "depth"] | None, "Distance of --tree; by default height."] = None,
+    order: Annotated[
+        Literal["tree", "alphabetical"] | None, "Order of the classes where nothing names them, as of hierbench score."
+    ] = None,
+    scores: Annotated[
+        Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
+    ] = None,
+    use: Annotated[
+        Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."
+    ] = None,
+    ignore: Annotated[str, "Columns or arrays of the files to leave out, separated by commas."] = "",
+    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False,
+    rules: Annotated[str | None, "Decision rules, separated by commas, as of hierbench answers."] = None,
+    resamples: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="Bootstrap draws, 100 or more; 0: no intervals.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
+    runs: RunsOption = Path("runs"),
+    data_dir: DataOption = Path("data"),
+    protocol: ProtocolOfRuns = None,
+    request: RequestOption = None,
+    rule: Annotated[Path | None, "Write the rule for the most information to this file, for a product."] = None,
+    output: Annotated[Path | None, "HTML file of the page; by default report.html; - for none."] = None,
+    format_: Annotated[Literal["terminal", "json"], "What is printed: a summary, or all numbers as JSON."] = "terminal",
+) -> None:
+    """Report on a model's predictions: its mistakes, what to answer when unsure, whether another is better.
+
+    Writes one page, report.html, and prints a summary.
+    """
+    from hierbench.answers.choices import split_rules
+    from hierbench.studies.report.model_report import ReportSettings
+    from hierbench.studies.report.report_request import ReportRequest, report_files
+    from hierbench.studies.report.rule_fitting import REPORT_RULES
+    from hierbench.studies.scoring.prediction_parts import ReadingOptions
+
+    settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES, resamples, seed)
+    if (dataset is None) == (not files) or (dataset is None) != (rows is None):
+        raise UserError("give files of predictions with --tree, or --dataset with --rows of its table")
+    page = output or Path("report.html")
+    for path in (page, rule):
+        if path is not None and not path.resolve().parent.is_dir():  # not after the computing
+            raise UserError(f"{path}: no such folder")
+    if dataset is not None and rows is not None:
+        from hierbench.studies.report.run_report import report_runs
+
+        names = [row.strip() for row in rows.split(",")]
+        made = report_runs(dataset, names, settings, runs, data_dir, protocol, request)
+    elif tree is None:
+        raise UserError("give --tree: the file of a tree, or the name of one that ships")
+    else:
+        ignored = [part.strip() for part in ignore.split(",") if part.strip()]
+        files_request = ReportRequest(
+            files or [],
+            tree,
+            validation or [],
+            against or [],
+            against_validation or [],
+            targets,
+            validation_targets,
+            name,
+            distance,
+            options,
+            ReadingOptions(order or "unknown", use, ignored, skip_unlabelled, group),
+            scores,
+            settings,
+            train_counts,
+        )
+        with plain_trees(tree):
+            made = report_files(files_request)
+    deployed = made.rule if rule is not None else None  # an error before anything is written
+    text = "" if str(page) == "-" else made.text()
+    print(made.json() if format_ == "json" else str(made), end="", flush=True)
+    if text:
+        write_result(text, page)
+    if deployed is not None and rule is not None:
+        deployed.write(rule)
+    written = [f"{page} ({len(text.encode()) / 1e6:.1f} MB)"] * bool(text) + [str(rule)] * (rule is not None)
+    if written:
+        print(f"wrote {' and '.join(written)}", file=sys.stderr, flush=True)

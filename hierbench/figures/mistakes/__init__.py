@@ -1,1 +1,0 @@
-"""The page that shows two classifiers' mistakes side by side."""
