@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hierbench.answers.decision_rule import Chunks, Rule, find_rule, known_rules
@@ -203,9 +204,9 @@ def shares(
     for rows, chunk in chunks:
         nodes = rule(chunk, **parameters)
         correct += float(are_above(nodes, targets[rows], hierarchy).sum())
-        coverage += float(tables.information[nodes].sum())
-    most = float(tables.information[-1])
-    coverage = coverage / most if most else float(len(targets))
+        information = tables.information[nodes]
+        most = tables.information[-1]  # of a class
+        coverage += float((information / most if hierarchy.num_classes > 1 else torch.ones_like(information)).sum())
     return correct / len(targets), coverage / len(targets)
 
 

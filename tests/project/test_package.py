@@ -26,7 +26,7 @@ FOLDERS = {
 
 
 def test_public_names():
-    functions = ["answer_board", "board", "evaluate", "hyperparameter", "metrics", "run", "score"]
+    functions = ["answer_board", "board", "evaluate", "hyperparameter", "metrics", "report", "run", "score"]
     assert hierbench.__all__ == ["Board", "Hierarchy", "Method", "PostHoc", *functions]
     assert dir(hierbench) == sorted([*hierbench.__all__, "__version__"])
     for name in hierbench.__all__:

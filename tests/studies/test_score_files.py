@@ -178,7 +178,6 @@ def test_other_commands_name_a_scored_row(cli, place, scored):
     shapes = ("--dataset", "shapes")
     message = "'vit' is a scored row; only rows of runs are compared"
     for words, error in (
-        (("mistakes", "ce:type-I:0", run_id[:12]), "made elsewhere"),
         (("plot", "confusion", "--run", run_id[:12]), "made elsewhere"),
         (("compare", "vit"), message),
         (("compare", "ce", "vit"), message),
