@@ -109,11 +109,11 @@ def report(
             made = report_files(files_request)
     deployed = made.rule if rule is not None else None  # an error before anything is written
     text = "" if str(page) == "-" else made.text()
-    print(made.json() if format_ == "json" else str(made), end="", flush=True)
     if text:
         write_result(text, page)
     if deployed is not None and rule is not None:
         deployed.write(rule)
+    print(made.json() if format_ == "json" else str(made), end="", flush=True)
     written = [f"{page} ({len(text.encode()) / 1e6:.1f} MB)"] * bool(text) + [str(rule)] * (rule is not None)
     if written:
         print(f"wrote {' and '.join(written)}", file=sys.stderr, flush=True)
