@@ -1,1 +1,1 @@
-"""The report on a model's predictions: its numbers. `hierbench.figures.report` makes the page of them."""
+"""The report on a model's predictions: its numbers, its sentences, and the page of them."""

@@ -289,13 +289,13 @@ class ModelReport:
 
     def figure(self, part: str) -> Any:
         """Return the picture of a part, which a notebook shows: "mistakes", "rules", or "against"."""
-        from hierbench.figures.report.drawings import figure_of
+        from hierbench.studies.report.drawings import figure_of
 
         return figure_of(self, part)
 
     def text(self) -> str:
         """Return the page, HTML."""
-        from hierbench.figures.report.page import page_text
+        from hierbench.studies.report.page import page_text
 
         return page_text(self)
 

@@ -3,31 +3,30 @@
 import base64
 import gzip
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from hierbench.figures.report import drawings
-from hierbench.studies.report import sentences
+from hierbench.studies.report import drawings, sentences
 from hierbench.studies.report.against import TEST_SIZE
 from hierbench.studies.report.mistakes import FREQUENCIES
 from hierbench.utils.text import one_line
 
-if TYPE_CHECKING:
-    from hierbench.studies.report.model_report import ModelReport
+ReportValues = Any  # a `ModelReport`, whose module imports this one
+
 
 PLAIN_CSV = 300_000  # bytes; a longer list of classes is compressed
 
 
-def page_text(report: "ModelReport") -> str:
+def page_text(report: ReportValues) -> str:
     """Return the page, HTML."""
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=_printable
     )
     environment.filters["number"] = sentences.number
     environment.filters["interval"] = sentences.with_interval
-    template = (resources.files("hierbench.figures.report") / "page.html.j2").read_text(encoding="utf-8")
+    template = (resources.files("hierbench.studies.report") / "page.html.j2").read_text(encoding="utf-8")
     pictures = {"mistakes": Markup(drawings.icicle(report).svg)}
     if report.first.answers:
         pictures["rules"] = Markup(drawings.answers(report).svg)
@@ -51,7 +50,7 @@ def _printable(value: Any) -> Any:
     return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def classes_link(report: "ModelReport") -> dict[str, str]:
+def classes_link(report: ReportValues) -> dict[str, str]:
     """Return the address and name of the list of all classes, which is in the page."""
     content = report.mistakes.classes_csv().encode(errors="replace")
     is_long = len(content) > PLAIN_CSV

@@ -6,7 +6,7 @@ Colours are variables of the page, with one set for dark screens.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from hierbench.studies.report.sentences import TITLES, number
 from hierbench.utils.errors import unknown_name
 from hierbench.utils.text import one_line
 
-if TYPE_CHECKING:
-    from hierbench.studies.report.model_report import ModelReport
+ReportValues = Any  # a `ModelReport`, whose module imports this one
+
 
 DRAWING_WIDTH = 360.0
 COLORS = """:root{color-scheme:light dark;--paper:#fff;--panel:#f3f5f7;--ink:#1a1f25;--soft:#55606b;--line:#cdd5dc;
@@ -52,7 +52,7 @@ class ReportDrawing:
         return self._repr_svg_()
 
 
-def figure_of(report: "ModelReport", part: str) -> ReportDrawing:
+def figure_of(report: ReportValues, part: str) -> ReportDrawing:
     """Return a picture of a report: "mistakes", "rules" or "against"; a UserError for another, or without its part."""
     makers = {"mistakes": icicle, "rules": answers, "against": differences}
     if part not in makers:
@@ -73,7 +73,7 @@ def shade(branch: Branch) -> int:
     return int(np.searchsorted(ERRORS, 100.0 - branch.accuracy, side="right"))
 
 
-def icicle(report: "ModelReport") -> ReportDrawing:
+def icicle(report: ReportValues) -> ReportDrawing:
     """Return the tree of at most three levels: heights are images, colours errors."""
     columns = report.mistakes.icicle()
     total = sum(branch.n for branch in columns[0])
@@ -115,7 +115,7 @@ def _clip(name: str, length: float) -> str:
     return escape(name if len(name) <= most else f"{name[: most - 1]}…")
 
 
-def answers(report: "ModelReport") -> ReportDrawing:
+def answers(report: ReportValues) -> ReportDrawing:
     """Return right answers over information given: a line for each fitted rule, a point for each of the others."""
     points = list[tuple[str, float, float]]()
     bits = np.log2(report.tree.num_classes)
@@ -167,7 +167,7 @@ def answers(report: "ModelReport") -> ReportDrawing:
     return _svg("answers", about, BOTTOM + 32, content)
 
 
-def differences(report: "ModelReport") -> ReportDrawing:
+def differences(report: ReportValues) -> ReportDrawing:
     """Return the differences of the numbers of part 1, each on its own scale, with their intervals."""
     shown = [change for change in report.changes if change.metric in TITLES and np.isfinite(change.low)]
     content = [f'<path d="M{MIDDLE:g} 0V{ROW * len(shown) + 4:g}" stroke="var(--soft)"/>']
