@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command, write_result
-from hierbench.cli.shared_options import PLAIN_TREES, dataset_option, plain_trees
+from hierbench.cli.shared_options import PLAIN_TREES, PredictionOptions, dataset_option, plain_trees
 from hierbench.config.options import DataOption, ProtocolOfRuns, RequestOption, RunsOption
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.utils.errors import UserError
@@ -31,6 +31,7 @@ def report(
     dataset: Annotated[str | None, dataset_option("Report on runs of this dataset, in place of files.")] = None,
     rows: Annotated[str | None, "Rows of --dataset, one or two, METHOD[:TYPE], separated by a comma."] = None,
     options: TreeOptions,
+    reading: PredictionOptions,
     targets: Annotated[Path | None, "File of the targets, where the predictions have none."] = None,
     validation_targets: Annotated[Path | None, "File of the targets of the validation files."] = None,
     group: Annotated[
@@ -38,18 +39,6 @@ def report(
     ] = "",
     train_counts: Annotated[Path | None, "Training images of each class, CLASS,NUMBER lines or JSON."] = None,
     name: Annotated[str | None, "Name of the model; by default the common part of the file names."] = None,
-    distance: Annotated[Literal["height", "depth"] | None, "Distance of --tree; by default height."] = None,
-    order: Annotated[
-        Literal["tree", "alphabetical"] | None, "Order of the classes where nothing names them, as of hierbench score."
-    ] = None,
-    scores: Annotated[
-        Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
-    ] = None,
-    use: Annotated[
-        Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."
-    ] = None,
-    ignore: Annotated[str, "Columns or arrays of the files to leave out, separated by commas."] = "",
-    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False,
     rules: Annotated[str | None, "Decision rules, separated by commas, as of hierbench answers."] = None,
     resamples: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Bootstrap draws, 100 or more; 0: no intervals.")
@@ -71,11 +60,27 @@ def report(
     from hierbench.studies.report.model_report import ReportSettings
     from hierbench.studies.report.report_request import ReportRequest, report_files
     from hierbench.studies.report.rule_fitting import REPORT_RULES
-    from hierbench.studies.scoring.prediction_parts import ReadingOptions
 
     settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES, resamples, seed)
     if (dataset is None) == (not files) or (dataset is None) != (rows is None):
         raise UserError("give files of predictions with --tree, or --dataset with --rows of its table")
+    of_files = {
+        "tree": tree,
+        "validation": validation,
+        "against": against,
+        "against-validation": against_validation,
+        "targets": targets,
+        "validation-targets": validation_targets,
+        "group": group,
+        "train-counts": train_counts,
+        "name": name,
+        **vars(reading),
+    }
+    of_runs = {"protocol": protocol, "request": request}
+    others = of_files if dataset is not None else of_runs
+    for option in (option for option, value in others.items() if value):
+        kind = "files of predictions" if dataset is not None else "--dataset"
+        raise UserError(f"--{option.replace('_', '-')} is for {kind}")
     page = output or Path("report.html")
     for path in (page, rule):
         if path is not None and not path.resolve().parent.is_dir():  # not after the computing
@@ -88,7 +93,6 @@ def report(
     elif tree is None:
         raise UserError("give --tree: the file of a tree, or the name of one that ships")
     else:
-        ignored = [part.strip() for part in ignore.split(",") if part.strip()]
         files_request = ReportRequest(
             files or [],
             tree,
@@ -98,10 +102,10 @@ def report(
             targets,
             validation_targets,
             name,
-            distance,
+            reading.distance,
             options,
-            ReadingOptions(order or "unknown", use, ignored, skip_unlabelled, group),
-            scores,
+            reading.reading(group),
+            reading.scores,
             settings,
             train_counts,
         )

@@ -1,13 +1,12 @@
 """`hierbench score`."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.shared_options import PLAIN_TREES, MetricsOption, dataset_option, plain_trees
+from hierbench.cli.shared_options import PLAIN_TREES, MetricsOption, PredictionOptions, dataset_option, plain_trees
 from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.leaderboard.table import CommandOutput
@@ -25,9 +24,9 @@ def score(
     tree: Annotated[str | None, "File of a tree, or the name of a shipped one; nothing is recorded."] = None,
     *,
     options: TreeOptions,
+    reading: PredictionOptions,
     targets: Annotated[Path | None, "File of the targets; by default those of the predictions or the dataset."] = None,
     name: Annotated[str | None, "Name of the row; by default the common part of the file names."] = None,
-    distance: Annotated[Literal["height", "depth"] | None, "Distance, for --tree; by default height."] = None,
     resamples: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples of one file, 100 or more; 0: no interval.")
     ] = 1000,
@@ -35,18 +34,6 @@ def score(
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     metrics: MetricsOption = None,
-    order: Annotated[
-        Literal["tree", "alphabetical"] | None,
-        "Order of the classes where nothing names them: the tree's, or that of ImageFolder and timm.",
-    ] = None,
-    scores: Annotated[
-        Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
-    ] = None,
-    use: Annotated[
-        Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."
-    ] = None,
-    ignore: Annotated[str, "Columns or arrays of the file to leave out, separated by commas."] = "",
-    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False,
     rules: Annotated[
         str | None, "Decision rules whose answers are scored, NAME[:PARAMETER=VALUE...], separated by commas."
     ] = None,
@@ -61,7 +48,6 @@ def score(
     from hierbench.answers.choices import parse_choices, split_rules
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.scoring.definitions import checked_sources
-    from hierbench.studies.scoring.prediction_parts import ReadingOptions
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
 
@@ -70,10 +56,24 @@ def score(
         raise UserError("give either --rules or --as: each is a table of its own")
     choices = parse_choices(split_rules(rules)) if rules else []
     definitions = checked_sources(as_.split(",")) if as_ else []
-    request = ScoreRequest(files, dataset, tree, targets, name, distance, resamples, seed, runs, data_dir, columns)
-    ignored = [name.strip() for name in ignore.split(",") if name.strip()]
-    reading = ReadingOptions(order or "unknown", use, ignored, skip_unlabelled)
-    request = replace(request, options=options, reading=reading, scores=scores, rules=choices, definitions=definitions)
+    request = ScoreRequest(
+        files,
+        dataset,
+        tree,
+        targets,
+        name,
+        reading.distance,
+        resamples,
+        seed,
+        runs,
+        data_dir,
+        columns,
+        options,
+        reading.reading(),
+        reading.scores,
+        choices,
+        definitions,
+    )
     with plain_trees(tree):
         report = score_files(request)
     folders = " ".join(f"{runs}/{run_id[:12]}*/" for run_id in report.runs)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.models import OptionInfo
@@ -14,6 +14,9 @@ from hierbench.config.completion import complete_dataset, complete_last
 from hierbench.hierarchy.tree_options import DEFAULT_OPTIONS
 from hierbench.leaderboard.formats import Format
 from hierbench.utils.errors import UserError, named_arguments
+
+if TYPE_CHECKING:
+    from hierbench.studies.scoring.prediction_parts import ReadingOptions
 
 
 def complete_metrics(incomplete: str) -> list[str]:
@@ -58,6 +61,32 @@ def plain_trees(tree: str | None) -> Iterator[None]:
             way = f"hierbench data tree {shlex.quote(str(tree))} OPTIONS --output tree.csv"
             raise UserError(f"{error}; options of trees are those of: {way}") from error
         raise
+
+
+@dataclass(frozen=True)
+class PredictionOptions:
+    """How files of predictions are read."""
+
+    distance: Annotated[Literal["height", "depth"] | None, "Distance, for --tree; by default height."] = None
+    order: Annotated[
+        Literal["tree", "alphabetical"] | None,
+        "Order of the classes where nothing names them: the tree's, or that of ImageFolder and timm.",
+    ] = None
+    scores: Annotated[
+        Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
+    ] = None
+    use: Annotated[Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."] = (
+        None
+    )
+    ignore: Annotated[str, "Columns or arrays of the file to leave out, separated by commas."] = ""
+    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False
+
+    def reading(self, group: str = "") -> "ReadingOptions":
+        """Return them as files are read by, with the column of groups."""
+        from hierbench.studies.scoring.prediction_parts import ReadingOptions
+
+        ignored = [name.strip() for name in self.ignore.split(",") if name.strip()]
+        return ReadingOptions(self.order or "unknown", self.use, ignored, self.skip_unlabelled, group)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from hierbench.studies.report import drawings, sentences
-from hierbench.studies.report.against import TEST_SIZE
-from hierbench.studies.report.mistakes import FREQUENCIES
 from hierbench.utils.text import one_line
 
 ReportValues = Any  # a `ModelReport`, whose module imports this one
@@ -40,8 +38,6 @@ def page_text(report: ReportValues) -> str:
         colors=Markup(drawings.COLORS),
         errors=drawings.ERRORS,
         classes=classes_link(report),
-        frequencies=FREQUENCIES,
-        level=TEST_SIZE,
     )
 
 

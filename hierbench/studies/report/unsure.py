@@ -22,7 +22,6 @@ from hierbench.studies.report.rule_fitting import AT, BY_RANK, CPU, FITTED_ON, I
 
 SCALE = {"correct": PER_CENT, "hf": PER_CENT, "root": PER_CENT}
 BETTER = {"edges": "lower", "root": ""}
-RULE_UNITS = {"correct": "%", "information": "bits", "hf": "%", "edges": "edges", "root": "%"}
 ALPHA = 0.1  # of the sets
 SETS = ((SetScore("lac"), None), (SetScore("lac"), 1), (SetScore("aps", randomized=True), None))
 MOST_NEEDED = 2.0  # times one over the squared margin: more than any share between 0 and 1 needs
