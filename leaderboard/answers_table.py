@@ -19,7 +19,7 @@ Show = Literal["rules", "temperature", "levels", "sets"]
 Lines = Sequence[tuple[Row, str, Sequence[Mapping[str, float]]]]  # a row, the name of a line within it, values per run
 BEST_CLASS = "argmax_leaf"  # the rule that follows from the ranked classes alone
 BASE = "ce"  # the method from which gains count
-SET_NAMES = {"lac": "LAC", "aps": "APS, randomised", "raps": "RAPS, randomised"}
+SET_NAMES = {"lac": "LAC", "aps": "APS", "raps": "RAPS"}
 RULES_NOTE = (
     "Mean +/- half-width of the 95% t-interval over runs. Answers are nodes; probabilities have the temperature that "
     "half of the validation images give, unless a rule is uncalibrated. A rule with a share in brackets reaches this "

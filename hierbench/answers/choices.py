@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.answers.decision_rule import Chunks, Rule, find_rule, known_rules
-from hierbench.answers.node_metrics import are_above
+from hierbench.answers.decision_rule import Chunks, Rule, checked_chunks, find_rule, known_rules
+from hierbench.answers.node_metrics import are_above, example_metrics
+from hierbench.answers.temperature import Calibration, calibrate
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.metrics.node_probabilities import node_tables
 from hierbench.utils.errors import UserError
@@ -157,6 +159,57 @@ def _parse_value(text: str, part: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+
+
+@dataclass(frozen=True, eq=False)
+class FittedChoices:
+    """What validation examples say of the temperature and of the parameters of rules.
+
+    Attributes:
+        calibration: the temperature, fitted on the first half of `order`.
+        order: [N] the examples as they were drawn; the second half is new to the temperature.
+        parameters: {label of a choice: its parameters}, fitted on all examples.
+        metrics: {label: {metric of nodes: its mean over these examples}}.
+    """
+
+    calibration: Calibration
+    order: Tensor
+    parameters: Mapping[str, Mapping[str, Any]]
+    metrics: Mapping[str, Mapping[str, float]]
+
+    @property
+    def second_half(self) -> Tensor:
+        """The examples that the temperature has not seen: quantiles of sets are theirs."""
+        return self.order[len(self.order) // 2 :]
+
+
+def fit_choices(
+    scores: Tensor, targets: Tensor, hierarchy: Hierarchy, choices: Sequence[RuleChoice], seed: int
+) -> FittedChoices:
+    """Fit the temperature on one half of validation examples, and the parameters of choices on all of them.
+
+    Args:
+        scores: [N, K], whose softmax are probabilities.
+        targets: [N] class indices.
+        hierarchy: over the K classes.
+        choices: of rules.
+        seed: of the halves.
+    """
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(scores)))
+    first_half = order[: len(order) // 2]
+    calibration = calibrate(scores[first_half], targets[first_half])
+    nodes = node_tables(hierarchy, targets.device).nodes.num_inner + targets
+    parameters = dict[str, dict[str, Any]]()
+    metrics = dict[str, dict[str, float]]()
+    for temperature in dict.fromkeys(choice.temperature for choice in choices):
+        probabilities = (scores / (calibration.temperature if temperature is None else temperature)).softmax(dim=1)
+        chunks = list(checked_chunks(probabilities, hierarchy))
+        for choice in (choice for choice in choices if choice.temperature == temperature):
+            parameters[choice.label] = fit_choice(choice, chunks, nodes, hierarchy)
+            answers = torch.cat([choice.rule(chunk, **parameters[choice.label]) for _, chunk in chunks])
+            values = example_metrics(answers, nodes, hierarchy)
+            metrics[choice.label] = {name: float(each.mean()) for name, each in values.items()}
+    return FittedChoices(calibration, order, parameters, metrics)
 
 
 def fit_choice(choice: RuleChoice, chunks: Chunks, targets: Tensor, hierarchy: Hierarchy) -> dict[str, Any]:

@@ -214,6 +214,42 @@ def summarise_sets(
     )
 
 
+def measure_sets(
+    calibration: Tensor,
+    calibration_targets: Tensor,
+    probabilities: Tensor,
+    targets: Tensor,
+    hierarchy: Hierarchy,
+    alpha: float,
+    kind: SetScore,
+    group_level: int | None = None,
+) -> tuple[SetSummary, dict[int, tuple[int, float]]]:
+    """Return what sets of a kind are worth for examples with targets; arguments as of `conformal_sets`.
+
+    Returns:
+        The summary, and {coarsest node: (its examples, their coverage)} of the nodes that have examples.
+    """
+    sets = conformal_sets(
+        calibration,
+        calibration_targets,
+        probabilities,
+        hierarchy,
+        alpha,
+        kind.kind,
+        kind.nodes,
+        penalty=kind.penalty,
+        num_free=kind.num_free,
+        randomized=kind.randomized,
+        group_level=group_level,
+    )
+    covered = sets.gather(1, targets[:, None])[:, 0].double()
+    branch = torch.tensor(hierarchy.level_targets[:, 0], device=sets.device)[targets]
+    branches = {
+        node: (int((branch == node).sum()), float(covered[branch == node].mean())) for node in branch.unique().tolist()
+    }
+    return summarise_sets(sets, targets, probabilities, hierarchy, alpha, len(calibration)), branches
+
+
 def coverage_interval(num_calibration: int, num: int, alpha: float) -> tuple[float, float]:
     """Return the 2.5% and 97.5% quantiles of the coverage of `num` test examples, for distinct scores."""
     from scipy.stats import betabinom  # which takes a second to import

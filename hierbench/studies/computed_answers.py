@@ -6,16 +6,14 @@ Shapes: N test examples, N_val validation examples, K classes.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from hierbench.answers.choices import RuleChoice, fit_choice, rule_curve
-from hierbench.answers.conformal import SetScore, conformal_sets, summarise_sets
+from hierbench.answers.choices import RuleChoice, fit_choices, rule_curve
+from hierbench.answers.conformal import SetScore, measure_sets
 from hierbench.answers.decision_rule import checked_chunks
-from hierbench.answers.temperature import calibrate, fit_temperature
+from hierbench.answers.temperature import fit_temperature
 from hierbench.api.method import Method
 from hierbench.api.registry import find_method
 from hierbench.data.prepared import find_for_spec
@@ -48,8 +46,8 @@ from hierbench.utils.errors import UserError
 SETS: tuple[tuple[SetScore, int | None], ...] = (  # and the level of the groups that have a quantile each
     (SetScore("lac"), None),
     (SetScore("lac"), 1),
-    (SetScore("aps", randomized=True), None),
-    (SetScore("raps", randomized=True), None),
+    (SetScore("aps"), None),
+    (SetScore("raps"), None),
     (SetScore("nodes", 1), None),
     (SetScore("nodes", 2), None),
 )
@@ -158,36 +156,30 @@ def answers_of(scores: RunScores, hierarchy: Hierarchy, choices: Sequence[RuleCh
     The temperature is fitted on one half of the validation examples, the quantiles of the sets are those of the other
     half, and the parameters of rules are fitted on all of them.
     """
-    order = torch.from_numpy(np.random.default_rng(SEED).permutation(len(scores.validation)))
-    first_half = order[: len(order) // 2]
-    second_half = order[len(order) // 2 :]
-    calibration = calibrate(scores.validation[first_half], scores.validation_targets[first_half])
+    fitted = fit_choices(scores.validation, scores.validation_targets, hierarchy, choices, SEED)
+    calibration = fitted.calibration
+    first_half = fitted.order[: len(fitted.order) // 2]
     first_class = node_tables(hierarchy, scores.test.device).nodes.num_inner
     nodes = dict[str, IntArray]()
     labels = [choice.label for choice in choices]
-    parameters = dict[str, dict[str, Any]]()
     curves = dict[str, list[tuple[float, float]]]()
     for temperature in dict.fromkeys(choice.temperature for choice in choices):
         used = calibration.temperature if temperature is None else temperature
-        validation = list(checked_chunks((scores.validation / used).softmax(1), hierarchy))
         test = list(checked_chunks((scores.test / used).softmax(1), hierarchy))
         above = list(checked_chunks((scores.above / used).softmax(1), hierarchy))
-        for choice in choices:
-            if choice.temperature != temperature:
-                continue
-            fitted = fit_choice(choice, validation, first_class + scores.validation_targets, hierarchy)
-            nodes[choice.label] = torch.cat([choice.rule(chunk, **fitted) for _, chunk in [*test, *above]]).numpy()
-            parameters[choice.label] = fitted
+        for choice in (choice for choice in choices if choice.temperature == temperature):
+            parameters = fitted.parameters[choice.label]
+            nodes[choice.label] = torch.cat([choice.rule(chunk, **parameters) for _, chunk in [*test, *above]]).numpy()
             if choice.accuracy is not None and choice.curve not in curves:
                 points = rule_curve(choice, test, first_class + scores.targets, hierarchy)
                 curves[choice.curve] = [(round(coverage, 6), round(correct, 6)) for coverage, correct in points]
     record = AnswerRecord(
         labels=list(labels),
-        parameters=parameters,
+        parameters={label: dict(fitted.parameters[label]) for label in labels},
         curves=curves,
         calibration=CalibrationRecord(**vars(calibration)),
         levels=level_records(scores, first_half, calibration.temperature, hierarchy),
-        sets=set_records(scores, second_half, calibration.temperature, hierarchy),
+        sets=set_records(scores, fitted.second_half, calibration.temperature, hierarchy),
         predictions="",
         logits=True,
     )
@@ -254,14 +246,9 @@ def set_records(scores: RunScores, rows: Tensor, temperature: float, hierarchy: 
     validation = (scores.validation[rows] / temperature).softmax(1)
     targets = scores.validation_targets[rows]
     test = (scores.test / temperature).softmax(1)
-    branch = torch.tensor(hierarchy.level_targets[:, 0])
     records = list[SetRecord]()
     for kind, level in SETS:
-        sets = conformal_sets(validation, targets, test, hierarchy, ALPHA, kind.kind, kind.nodes, group_level=level)
-        summary = summarise_sets(sets, scores.targets, test, hierarchy, ALPHA, len(rows))
-        covered = sets.gather(1, scores.targets[:, None])[:, 0].double()
-        branches = branch[scores.targets]
-        least = min(float(covered[branches == each].mean()) for each in branches.unique())
-        record = SetRecord(score=kind.kind, nodes=kind.nodes, group_level=level, least=least, **vars(summary))
-        records.append(record)
+        summary, branches = measure_sets(validation, targets, test, scores.targets, hierarchy, ALPHA, kind, level)
+        least = min(coverage for _, coverage in branches.values())
+        records.append(SetRecord(score=kind.kind, nodes=kind.nodes, group_level=level, least=least, **vars(summary)))
     return records

@@ -183,7 +183,7 @@ def test_rules_are_fitted_on_validation_and_measured_on_test(tmp_path):
     goals = [each["goal"] for each in content["recommended"]]
     assert goals == ["information", "nearest", "ranks"]
     best, nearest, ranks = content["recommended"]
-    fitted = {label: metrics for label, metrics in report.first.answers[0].for_use.metrics.items()}
+    fitted = {label: metrics for label, metrics in report.first.answers[0].for_use.fitted.metrics.items()}
     enough = {label: m["information"] for label, m in fitted.items() if m["correct"] >= 0.9}
     assert best["fitted"]["information"] == max(enough.values())
     assert nearest["fitted"]["edges"] == min(m["edges"] for m in fitted.values())

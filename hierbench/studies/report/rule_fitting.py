@@ -12,10 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hierbench.answers.choices import RuleChoice, fit_choice, parse_choices
-from hierbench.answers.decision_rule import Chunks, checked_chunks
+from hierbench.answers.choices import FittedChoices, RuleChoice, fit_choices, parse_choices
 from hierbench.answers.node_metrics import example_metrics
-from hierbench.answers.temperature import fit_temperature
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.levels import nodes_on
 from hierbench.metrics.node_probabilities import NodeProbabilities
@@ -38,6 +36,7 @@ BY_RANK = "rank_thresholds"  # always fitted: one of the three recommendations
 AT = 0.9  # correctness of the recommendations
 FITTED_ON = 2**26  # scores; half a gibibyte, of as many images rules are fitted
 LEAST_IMAGES = 20  # images on which anything is fitted
+FIT = 5000.0  # images that are answered in the time of a fit
 METRICS = ("correct", "information", "hf", "edges", "root")
 
 CPU = torch.device("cpu")
@@ -55,50 +54,42 @@ class FittedRules:
 
     Attributes:
         images: of which these were fitted.
-        rows: the images that were looked at, a drawn part of many; the first half for the temperature alone.
-        temperature: of the scores.
-        parameters: {label of a rule: its parameters}.
-        metrics: {label: {metric: its mean over these images}}.
+        rows: the images that were looked at, a drawn part of many.
+        fitted: temperature and parameters.
     """
 
     images: ScoredImages
     rows: IntArray
-    temperature: float
-    parameters: Mapping[str, Mapping[str, Any]]
-    metrics: Mapping[str, Mapping[str, float]]
+    fitted: FittedChoices
+
+    @property
+    def temperature(self) -> float:
+        """Of the scores."""
+        return self.fitted.calibration.temperature
+
+    @property
+    def parameters(self) -> Mapping[str, Mapping[str, Any]]:
+        """{label of a rule: its parameters}."""
+        return self.fitted.parameters
 
     @property
     def untouched(self) -> IntArray:
-        """The images that the temperature has not seen: quantiles of sets are theirs."""
-        return self.rows[len(self.rows) // 2 :]
+        """The images that the temperature has not seen."""
+        rows: IntArray = self.rows[self.fitted.second_half.numpy()]
+        return rows
 
 
-def fit_rules(
-    images: ScoredImages, rows: IntArray, choices: Sequence[RuleChoice], seed: int, meter: Meter
-) -> FittedRules:
-    """Fit the temperature on one half of images, and the parameters of rules on all of them."""
-    generator = np.random.default_rng(seed)
-    tree = images.tree
-    rows = generator.permutation(rows)[: max(LEAST_IMAGES, FITTED_ON // tree.num_classes)]
-    logits = images.logits(np.sort(rows))[np.argsort(np.argsort(rows))]
+def fit_rules(images: ScoredImages, rows: IntArray, choices: Sequence[RuleChoice], seed: int) -> FittedRules:
+    """Fit rules on images, a drawn part of them where their scores are many."""
+    rows = sampled(rows, images.tree.num_classes)
     targets = torch.from_numpy(images.targets[rows])
-    half = len(rows) // 2
-    temperature = fit_temperature(logits[:half], targets[:half])
-    meter.end_part("temperature", 1.0)
-    nodes = nodes_on(tree, CPU).num_inner + targets
-    parameters = dict[str, dict[str, Any]]()
-    metrics = dict[str, dict[str, float]]()
-    for used in sorted({choice.temperature for choice in choices}, key=lambda each: each or 0.0):
-        chunks: Chunks = list(checked_chunks((logits / (used or temperature)).softmax(dim=1), tree))
-        for choice in choices:
-            if choice.temperature == used:
-                parameters[choice.label] = fit_choice(choice, chunks, nodes, tree)
-                answers = torch.cat([choice.rule(chunk, **parameters[choice.label]) for _, chunk in chunks])
-                metrics[choice.label] = {
-                    name: float(values.mean()) for name, values in answer_metrics(answers, nodes, tree).items()
-                }
-                meter.end_part(choice.title, 1.0)
-    return FittedRules(images, rows, temperature, parameters, metrics)
+    return FittedRules(images, rows, fit_choices(images.logits(rows), targets, images.tree, choices, seed))
+
+
+def sampled(rows: IntArray, num_classes: int) -> IntArray:
+    """Return the rows, or evenly some of them where their scores are many."""
+    most = max(LEAST_IMAGES, FITTED_ON // num_classes)
+    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
 
 
 def answer_metrics(answers: torch.Tensor, targets: torch.Tensor, tree: Hierarchy) -> dict[str, Floats]:
@@ -139,7 +130,7 @@ class ImageAnswers:
 
     def fitted_metric(self, label: str, name: str) -> float:
         """Return the mean of a rule's metric over the images that its parameters were fitted on."""
-        return float(np.mean([fitted.metrics[label][name] for fitted, _ in self.fitted]))
+        return float(np.mean([rules.fitted.metrics[label][name] for rules, _ in self.fitted]))
 
 
 def answer_images(
@@ -147,18 +138,23 @@ def answer_images(
 ) -> ImageAnswers:
     """Fit rules on validation images, or on halves of the images themselves, and return what they answer."""
     num = len(images.targets)
+    every = np.arange(num)
     num_fits = 1 if validation is not None else 3
-    with Meter("rules", num_fits * (1.0 + len(choices)) + num / 1000) as meter:
+    with Meter("rules", num_fits * FIT + num) as meter:
+
+        def fit(fitted_on: ScoredImages, rows: IntArray) -> FittedRules:
+            rules = fit_rules(fitted_on, rows, choices, seed)
+            meter.end_part("rules fitted", FIT)
+            return rules
+
         if validation is not None:
-            for_use = fit_rules(validation, np.arange(len(validation.targets)), choices, seed, meter)
-            fitted = [(for_use, np.arange(num))]
-        else:
-            units = images.units
-            side = np.random.default_rng(seed).permutation(units.max() + 1)[units] % 2
-            halves = [np.flatnonzero(side == half) for half in (0, 1)]
-            fitted = [(fit_rules(images, halves[1 - i], choices, seed, meter), halves[i]) for i in (0, 1)]
-            for_use = fit_rules(images, np.arange(num), choices, seed, meter)
-        return _apply(images, fitted, for_use, choices, meter)
+            for_use = fit(validation, np.arange(len(validation.targets)))
+            return _apply(images, [(for_use, every)], for_use, choices, meter)
+        units = images.units
+        side = np.random.default_rng(seed).permutation(units.max() + 1)[units] % 2
+        halves = [np.flatnonzero(side == half) for half in (0, 1)]
+        fitted = [(fit(images, halves[1 - i]), halves[i]) for i in (0, 1)]
+        return _apply(images, fitted, fit(images, every), choices, meter)
 
 
 def _apply(
@@ -192,6 +188,6 @@ def _apply(
                 for choice in choices:
                     if choice.temperature == used:
                         nodes[choice.label][rows] = choice.rule(chunk, **rules.parameters[choice.label]).numpy()
-        meter.end_part("answers", (part.stop - part.start) / 1000)
+        meter.end_part("answers", float(part.stop - part.start))
     halves = len(fitted) > 1
     return ImageAnswers(images, fitted, for_use, halves, confidence, right, nodes)

@@ -12,13 +12,12 @@ import torch
 from scipy.stats import beta
 
 from hierbench.answers.choices import RuleChoice, rule_curve
-from hierbench.answers.conformal import SetScore, conformal_sets, summarise_sets
+from hierbench.answers.conformal import SetScore, measure_sets
 from hierbench.answers.decision_rule import checked_chunks
-from hierbench.hierarchy.label_tree import IntArray
 from hierbench.hierarchy.levels import nodes_on
 from hierbench.studies.report.accuracy import PER_CENT
 from hierbench.studies.report.resampling import Quantity, mean_of
-from hierbench.studies.report.rule_fitting import AT, BY_RANK, CPU, FITTED_ON, ImageAnswers
+from hierbench.studies.report.rule_fitting import AT, BY_RANK, CPU, METRICS, ImageAnswers, sampled
 
 SCALE = {"correct": PER_CENT, "hf": PER_CENT, "root": PER_CENT}
 BETTER = {"edges": "lower", "root": ""}
@@ -57,7 +56,7 @@ def recommend(answers: Sequence[ImageAnswers], choices: Sequence[RuleChoice]) ->
     """Return the rule for each of the three goals, by what the rules do on the images that they were fitted on."""
 
     def fitted(choice: RuleChoice) -> dict[str, float]:
-        names = answers[0].metrics[choice.label]
+        names = [name for name in METRICS if name in answers[0].for_use.fitted.metrics[choice.label]]
         return {name: float(np.mean([each.fitted_metric(choice.label, name) for each in answers])) for name in names}
 
     values = {choice.label: fitted(choice) for choice in choices}
@@ -78,7 +77,7 @@ def curves(answers: ImageAnswers, choices: Sequence[RuleChoice]) -> dict[str, li
     """Return {title: (coverage, share of right answers)} of rules with a fitted number, of the first fitted images."""
     rules, rows = answers.fitted[0]
     images = answers.images
-    rows = _sample(rows, images.tree.num_classes)
+    rows = sampled(rows, images.tree.num_classes)
     logits = images.logits(rows) / rules.temperature
     chunks = list(checked_chunks(logits.softmax(dim=1), images.tree))
     targets = nodes_on(images.tree, CPU).num_inner + torch.from_numpy(images.targets[rows])
@@ -90,12 +89,6 @@ def curves(answers: ImageAnswers, choices: Sequence[RuleChoice]) -> dict[str, li
     return drawn
 
 
-def _sample(rows: IntArray, num_classes: int) -> IntArray:
-    """Return the rows, or evenly some of them where their scores are many."""
-    most = max(1, FITTED_ON // num_classes)
-    return rows if len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-
-
 def sets_of(answers: ImageAnswers) -> list[dict[str, Any]]:
     """Return what sets of classes at 90 % are worth, a record for each kind.
 
@@ -105,36 +98,20 @@ def sets_of(answers: ImageAnswers) -> list[dict[str, Any]]:
     rules, rows = answers.fitted[0]
     images = answers.images
     tree = images.tree
-    rows = _sample(rows, tree.num_classes)
+    rows = sampled(rows, tree.num_classes)
     seen = rules.untouched
-    calibration = (rules.images.logits(np.sort(seen)) / rules.temperature).softmax(dim=1)
-    calibration_targets = torch.from_numpy(rules.images.targets[np.sort(seen)])
+    calibration = (rules.images.logits(seen) / rules.temperature).softmax(dim=1)
+    calibration_targets = torch.from_numpy(rules.images.targets[seen])
     probabilities = (images.logits(rows) / rules.temperature).softmax(dim=1)
     targets = torch.from_numpy(images.targets[rows])
-    branch = torch.from_numpy(tree.level_targets[:, 0].copy())[targets]
     records = list[dict[str, Any]]()
-    for kind, level in SETS:
-        if level is not None and tree.num_levels == 1:
-            continue
-        sets = conformal_sets(
-            calibration,
-            calibration_targets,
-            probabilities,
-            tree,
-            ALPHA,
-            kind.kind,
-            randomized=kind.randomized,
-            group_level=level,
+    for kind, level in SETS if tree.num_levels > 1 else SETS[:1]:
+        summary, by_node = measure_sets(
+            calibration, calibration_targets, probabilities, targets, tree, ALPHA, kind, level
         )
-        summary = summarise_sets(sets, targets, probabilities, tree, ALPHA, len(seen))
-        covered = sets.gather(1, targets[:, None])[:, 0].double()
         branches = [
-            {
-                "name": tree.level_names[0][node],
-                "n": int((branch == node).sum()),
-                "coverage": float(covered[branch == node].mean()),
-            }
-            for node in branch.unique().tolist()
+            {"name": tree.level_names[0][node], "n": num, "coverage": coverage}
+            for node, (num, coverage) in by_node.items()
         ]
         records.append(
             {
