@@ -6,23 +6,20 @@ Colours are variables of the page, with one set for dark screens.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import numpy as np
 
 from hierbench.studies.report.mistakes import Branch
+from hierbench.studies.report.report_numbers import ReportNumbers
 from hierbench.studies.report.sentences import TITLES, number
 from hierbench.utils.errors import unknown_name
 from hierbench.utils.text import one_line
-
-ReportValues = Any  # a `ModelReport`, whose module imports this one
-
 
 DRAWING_WIDTH = 360.0
 COLORS = """:root{color-scheme:light dark;--paper:#fff;--panel:#f3f5f7;--ink:#1a1f25;--soft:#55606b;--line:#cdd5dc;
 --one:#0a5f9e;--two:#a84300;--three:#5b3fa8;--e0:#e3eef6;--e1:#bfd9ec;--e2:#f3cfa9;--e3:#e59a5c;--e4:#c95f2b;--on:#111}
 @media(prefers-color-scheme:dark){:root{--paper:#14171b;--panel:#1d2228;--ink:#e8ebee;--soft:#a9b3bd;--line:#3a424c;
---one:#7cc0f5;--two:#ffa66b;--three:#b9a3f5;--e0:#23455f;--e1:#2e668f;--e2:#8a5a2e;--e3:#b9713a;--e4:#e08a4e;--on:#fff}}"""
+--one:#7cc0f5;--two:#ffa66b;--three:#b9a3f5;--e0:#23455f;--e1:#2e668f;--e2:#7a5330;--e3:#9a5a28;--e4:#b5541f;--on:#fff}}"""
 ERRORS = (5.0, 10.0, 20.0, 40.0)  # per cent of errors between which the colours of the icicle change
 ICICLE_HEIGHT = 420.0
 CHARACTER = 5.6  # units of a character of 10 units on average
@@ -34,6 +31,7 @@ RIGHT_MARGIN = 12.0
 TOP = 8.0
 BOTTOM = 250.0
 LINES = ("one", "two", "three")
+NAMED_AT = {"one": 0.3, "two": 0.55, "three": 0.75}  # the share of information at which a line has its name
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class ReportDrawing:
         return self._repr_svg_()
 
 
-def figure_of(report: ReportValues, part: str) -> ReportDrawing:
+def figure_of(report: ReportNumbers, part: str) -> ReportDrawing:
     """Return a picture of a report: "mistakes", "rules" or "against"; a UserError for another, or without its part."""
     makers = {"mistakes": icicle, "rules": answers, "against": differences}
     if part not in makers:
@@ -73,7 +71,7 @@ def shade(branch: Branch) -> int:
     return int(np.searchsorted(ERRORS, 100.0 - branch.accuracy, side="right"))
 
 
-def icicle(report: ReportValues) -> ReportDrawing:
+def icicle(report: ReportNumbers) -> ReportDrawing:
     """Return the tree of at most three levels: heights are images, colours errors."""
     columns = report.mistakes.icicle()
     total = sum(branch.n for branch in columns[0])
@@ -115,7 +113,7 @@ def _clip(name: str, length: float) -> str:
     return escape(name if len(name) <= most else f"{name[: most - 1]}…")
 
 
-def answers(report: ReportValues) -> ReportDrawing:
+def answers(report: ReportNumbers) -> ReportDrawing:
     """Return right answers over information given: a line for each fitted rule, a point for each of the others."""
     points = list[tuple[str, float, float]]()
     bits = np.log2(report.tree.num_classes)
@@ -150,9 +148,9 @@ def answers(report: ReportValues) -> ReportDrawing:
     for color, (title, line) in zip(LINES, report.curves.items(), strict=False):
         path = " ".join(f"{'ML'[n > 0]}{x:.1f} {y:.1f}" for n, (x, y) in enumerate(place(*each) for each in line[1:-1]))
         content.append(f'<path d="{path}" fill="none" stroke="var(--{color})" stroke-width="1.8"/>')
-        y = BOTTOM - 50 + 12 * (1 + LINES.index(color))
-        style = f'fill="var(--{color})" font-weight="600"'
-        content.append(f'<text x="{LEFT_EDGE + 6:g}" y="{y:.1f}" {style}>{_clip(title, 30)}</text>')
+        x, y = place(*min(line, key=lambda point: abs(point[0] - NAMED_AT[color])))
+        style = f'fill="var(--{color})" font-weight="600" paint-order="stroke" stroke="var(--paper)" stroke-width="3"'
+        content.append(f'<text x="{x + 3:.1f}" y="{y - 5:.1f}" {style}>{_clip(title, 30)}</text>')
     taken = list[float]()
     for title, x_share, y_share in sorted(points, key=lambda each: each[2]):
         x, y = place(x_share, max(y_share, low))
@@ -167,7 +165,7 @@ def answers(report: ReportValues) -> ReportDrawing:
     return _svg("answers", about, BOTTOM + 32, content)
 
 
-def differences(report: ReportValues) -> ReportDrawing:
+def differences(report: ReportNumbers) -> ReportDrawing:
     """Return the differences of the numbers of part 1, each on its own scale, with their intervals."""
     shown = [change for change in report.changes if change.metric in TITLES and np.isfinite(change.low)]
     content = [f'<path d="M{MIDDLE:g} 0V{ROW * len(shown) + 4:g}" stroke="var(--soft)"/>']

@@ -9,15 +9,13 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from hierbench.studies.report import drawings, sentences
+from hierbench.studies.report.report_numbers import ReportNumbers
 from hierbench.utils.text import one_line
-
-ReportValues = Any  # a `ModelReport`, whose module imports this one
-
 
 PLAIN_CSV = 300_000  # bytes; a longer list of classes is compressed
 
 
-def page_text(report: ReportValues) -> str:
+def page_text(report: ReportNumbers) -> str:
     """Return the page, HTML."""
     environment = Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, finalize=_printable
@@ -46,7 +44,7 @@ def _printable(value: Any) -> Any:
     return one_line(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def classes_link(report: ReportValues) -> dict[str, str]:
+def classes_link(report: ReportNumbers) -> dict[str, str]:
     """Return the address and name of the list of all classes, which is in the page."""
     content = report.mistakes.classes_csv().encode(errors="replace")
     is_long = len(content) > PLAIN_CSV

@@ -4,17 +4,14 @@ Shapes: N images.
 """
 
 import math
-from typing import Any
 
 from hierbench.studies.report.accuracy import level_names
 from hierbench.studies.report.against import MetricChange
+from hierbench.studies.report.report_numbers import ReportNumbers
 from hierbench.studies.report.resampling import IntervalEstimate
 from hierbench.studies.report.rule_fitting import AT, LEAST_IMAGES
 from hierbench.studies.report.unsure import GOALS
 from hierbench.utils.text import one_line
-
-ReportValues = Any  # a `ModelReport`, whose module imports this one
-
 
 FEW = 50  # mistakes: a severity of fewer is uncertain
 COMPARED = ("top1", "mistake_severity", "hierdist@1", "hierdist@5")
@@ -47,7 +44,7 @@ def with_interval(estimate: IntervalEstimate, digits: int = 2, unit: str = "") -
     )
 
 
-def sentence_of_accuracy(report: ReportValues) -> str:
+def sentence_of_accuracy(report: ReportNumbers) -> str:
     """Return how often the model is right, how far off it is, and what two references of the same file give."""
     estimates = report.estimates
     right = f"{report.first.name} is right for {with_interval(estimates['top1'], 1, '%')} of the images"
@@ -59,7 +56,7 @@ def sentence_of_accuracy(report: ReportValues) -> str:
     return f"{right}; a mistake is {with_interval(severity)} edges{few} from the truth."
 
 
-def sentence_of_references(report: ReportValues) -> str:
+def sentence_of_references(report: ReportNumbers) -> str:
     """Return whether the order of the model's next classes says more than the tree does."""
     common = report.references["commonest"]["top1"].value
     text = f"Always the commonest class would be right for {number(common, 1)} %."
@@ -74,7 +71,7 @@ def sentence_of_references(report: ReportValues) -> str:
     return f"{text} {more}: {number(model.value)} and {number(nearest.value)} edges."
 
 
-def sentence_of_levels(report: ReportValues) -> str:
+def sentence_of_levels(report: ReportNumbers) -> str:
     """Return at which level the model is how often right, and how many mistakes stay inside."""
     names = level_names(report.tree)
     if len(names) < 2:
@@ -87,7 +84,7 @@ def sentence_of_levels(report: ReportValues) -> str:
     return f"At {at}, it is right for {with_interval(accuracy, 1, '%')} of the images{stay}."
 
 
-def sentence_of_mistakes(report: ReportValues) -> str:
+def sentence_of_mistakes(report: ReportNumbers) -> str:
     """Return which branch and which confusion cost most."""
     branches = report.mistakes.worst_branches(1)
     confusions = report.mistakes.confusions(1)
@@ -101,14 +98,14 @@ def sentence_of_mistakes(report: ReportValues) -> str:
     return f"{branches[0].name} has {branches[0].distance / total:.0%} of all edges lost; {text}."
 
 
-def how_fitted(report: ReportValues) -> str:
+def how_fitted(report: ReportNumbers) -> str:
     """Return on what rules were fitted."""
     if report.validated:
         return "fitted and chosen on the validation images, measured on the others"
     return "without validation images: fitted and chosen on one half of the file, measured on the other, and vice versa"
 
 
-def sentences_of_rules(report: ReportValues) -> list[str]:
+def sentences_of_rules(report: ReportNumbers) -> list[str]:
     """Return the recommended rule for each goal, with what it does on the images it was not fitted on."""
     lines = list[str]()
     for each in report.recommended:
@@ -125,7 +122,7 @@ def sentences_of_rules(report: ReportValues) -> list[str]:
     return lines
 
 
-def sentence_of_sets(report: ReportValues) -> str:
+def sentence_of_sets(report: ReportNumbers) -> str:
     """Return what a set of classes at 90 % costs."""
     if not report.sets:
         return ""
@@ -144,17 +141,19 @@ def sentence_of_change(change: MetricChange, digits: int = 2) -> str:
     numbers = f"{number(change.first, digits)} to {number(change.second, digits)}{unit}"
     gap = "" if math.isnan(change.low) else f" [{change.low:+.{digits}f}, {change.high:+.{digits}f}]"
     if change.verdict == "open":
-        return f"Its {title} is open: {numbers}{gap}."
+        is_apart = change.low > 0 or change.high < 0
+        corrected = ", by the test after Holm's correction" if is_apart else ""
+        return f"Its {title} is open{corrected}: {numbers}{gap}."
     return f"{WORDS[change.metric][change.verdict == 'worse']}: {numbers}{gap}."
 
 
-def sentences_of_changes(report: ReportValues) -> list[str]:
+def sentences_of_changes(report: ReportNumbers) -> list[str]:
     """Return what is decided first, then what is open; [] without another model."""
     shown = [change for change in report.changes if change.metric in COMPARED and not math.isnan(change.value)]
     return [sentence_of_change(change) for change in sorted(shown, key=lambda change: change.verdict == "open")]
 
 
-def short(report: ReportValues) -> list[str]:
+def short(report: ReportNumbers) -> list[str]:
     """Return the summary for a terminal, at most 15 lines."""
     images = report.first.seeds[0]
     unit = f" in {report.resampling.num_units:,} groups" if report.resampling.has_groups else ""
