@@ -64,7 +64,7 @@ def report(
     settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES, resamples, seed)
     if (dataset is None) == (not files) or (dataset is None) != (rows is None):
         raise UserError("give files of predictions with --tree, or --dataset with --rows of its table")
-    of_files = {
+    file_options = {
         "tree": tree,
         "validation": validation,
         "against": against,
@@ -76,8 +76,8 @@ def report(
         "name": name,
         **vars(reading),
     }
-    of_runs = {"protocol": protocol, "request": request}
-    others = of_files if dataset is not None else of_runs
+    run_options = {"protocol": protocol, "request": request}
+    others = file_options if dataset is not None else run_options
     for option in (option for option, value in others.items() if value):
         kind = "files of predictions" if dataset is not None else "--dataset"
         raise UserError(f"--{option.replace('_', '-')} is for {kind}")

@@ -36,15 +36,14 @@ NAMED_AT = {"one": 0.3, "two": 0.55, "three": 0.75}  # the share of information 
 
 @dataclass(frozen=True)
 class ReportDrawing:
-    """A picture: its SVG, and the sentence that it supports."""
+    """A picture: its class and its SVG."""
 
+    kind: str
     svg: str
-    about: str
 
     def _repr_svg_(self) -> str:
-        return self.svg.replace("<svg ", "<svg style='max-width:40rem' ", 1).replace(
-            "<title>", f"<style>{COLORS}</style><title>", 1
-        )
+        style = f"<style>{COLORS.replace(':root', f'svg.{self.kind}')}</style>"  # a notebook's own colours stay
+        return self.svg.replace("<svg ", "<svg style='max-width:40rem' ", 1).replace("<title>", f"{style}<title>", 1)
 
     def __str__(self) -> str:
         return self._repr_svg_()
@@ -63,7 +62,7 @@ def _svg(name: str, about: str, height: float, content: Sequence[str]) -> Report
         f'<svg class="{name}" viewBox="0 0 {DRAWING_WIDTH:g} {height:g}" role="img" xmlns="http://www.w3.org/2000/svg" '
     )
     font = 'font-family="system-ui,sans-serif" font-size="10" fill="var(--ink)">'
-    return ReportDrawing(f"{head}{font}<title>{escape(about)}</title>{''.join(content)}</svg>", about)
+    return ReportDrawing(name, f"{head}{font}<title>{escape(about)}</title>{''.join(content)}</svg>")
 
 
 def shade(branch: Branch) -> int:

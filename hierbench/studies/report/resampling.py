@@ -130,16 +130,16 @@ class Resampling:
 
     def _weights(self, num_seeds: int) -> Iterator[tuple[Floats, Floats]]:
         """Yield how often each unit [r, U] and each seed [r, S] is drawn, a part of the resamples at a time."""
-        of_units, of_seeds = (np.random.default_rng([self.seed, stream]) for stream in (0, 1))
+        unit_draws, seed_draws = (np.random.default_rng([self.seed, stream]) for stream in (0, 1))
         num = self.num_units  # whatever the number of seeds, the same units are drawn
         rows = max(1, AT_A_TIME // num)
         for start in range(0, self.resamples, rows):
             size = min(rows, self.resamples - start)
-            drawn = of_units.integers(num, size=(size, num)) + num * np.arange(size)[:, None]
+            drawn = unit_draws.integers(num, size=(size, num)) + num * np.arange(size)[:, None]
             times = np.bincount(drawn.ravel(), minlength=size * num).reshape(size, num).astype(np.float64)
             seeds = np.ones((size, 1))
             if num_seeds > 1:
-                seeds = of_seeds.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), size=size).astype(float)
+                seeds = seed_draws.multinomial(num_seeds, np.full(num_seeds, 1 / num_seeds), size=size).astype(float)
             yield times, seeds
 
     def interval(self, drawn: Floats) -> tuple[float, float]:

@@ -36,7 +36,7 @@ BY_RANK = "rank_thresholds"  # always fitted: one of the three recommendations
 AT = 0.9  # correctness of the recommendations
 FITTED_ON = 2**26  # scores; half a gibibyte, of as many images rules are fitted
 LEAST_IMAGES = 20  # images on which anything is fitted
-FIT = 5000.0  # images that are answered in the time of a fit
+IMAGES_PER_FIT = 5000.0  # images that are answered in the time of a fit
 METRICS = ("correct", "information", "hf", "edges", "root")
 
 CPU = torch.device("cpu")
@@ -140,11 +140,11 @@ def answer_images(
     num = len(images.targets)
     every = np.arange(num)
     num_fits = 1 if validation is not None else 3
-    with Meter("rules", num_fits * FIT + num) as meter:
+    with Meter("rules", num_fits * IMAGES_PER_FIT + num) as meter:
 
         def fit(fitted_on: ScoredImages, rows: IntArray) -> FittedRules:
             rules = fit_rules(fitted_on, rows, choices, seed)
-            meter.end_part("rules fitted", FIT)
+            meter.end_part("rules fitted", IMAGES_PER_FIT)
             return rules
 
         if validation is not None:
