@@ -128,7 +128,6 @@ class Table:
         merged: number of leading columns in which LaTeX prints equal neighbours once.
         floats: whether LaTeX makes a figure of one page with a caption of it, as the paper's tables are.
         records: for CSV, a dictionary per line; None for the cells.
-        caption, label: of LaTeX; the caption stands in place of that made of the title and the notes.
         keys: header of a CSV without lines.
         content: for JSON; None for the records under "rows".
     """
@@ -148,8 +147,6 @@ class Table:
     records: Sequence[Mapping[str, Any]] | None = None
     keys: Sequence[str] = ()
     content: Mapping[str, Any] | None = None
-    caption: str = ""
-    label: str = ""
 
     @property
     def numeric(self) -> list[bool]:

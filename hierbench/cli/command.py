@@ -13,12 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hierbench.cli.shared_options import TableOptions, ViewOptions
+from hierbench.cli.shared_options import TableOptions
 from hierbench.config.options import Options
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.formats.terminal import show
 from hierbench.leaderboard.table import CommandOutput, Table
-from hierbench.leaderboard.table_view import choose_rows, sort_rows
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 
@@ -27,7 +26,7 @@ FOLDERS = ("base", "data_dir", "folder", "head", "offline", "publish", "runs")  
 
 
 def command(
-    example: str, *, table: Format | None = None, view: bool = False, **fixed: Any
+    example: str, *, table: Format | None = None, **fixed: Any
 ) -> Callable[[Callable[..., Result]], Callable[..., None]]:
     """Turn a function into a command that exits with the code it returns, by default 0.
 
@@ -37,7 +36,6 @@ def command(
     Args:
         example: arguments of `hierbench` that the help ends with; a test runs them.
         table: default of --format, for a function that returns a table or `CommandOutput`; it is written once.
-        view: whether with --sort and --rows.
         fixed: values of fields that are not options of the command.
     """
 
@@ -53,8 +51,6 @@ def command(
             parameters |= groups[name][1] if name in groups else {name: parameter}
         if table is not None:
             table_parameters = _fields(TableOptions, fixed)
-            if view:
-                table_parameters |= _fields(ViewOptions, fixed)
             about = f"Format of the table; by default {table}, fitted to a terminal. --json: --format json."
             format_parameter = table_parameters["format_"]
             table_parameters["format_"] = format_parameter.replace(annotation=Annotated[Format | None, about])
@@ -79,12 +75,6 @@ def command(
             shown = CommandOutput(result) if isinstance(result, Table) else result
             if not isinstance(shown, CommandOutput):
                 raise typer.Exit(shown or 0)
-            chosen_rows = None if "rows" in function_parameters else values.get("rows")
-            if shown.table is not None and (chosen_rows or values.get("sort")):
-                if format_name == "json":
-                    raise UserError("--sort and --rows are for tables that people read; JSON has all rows")
-                view = choose_rows(shown.table, chosen_rows) if chosen_rows else shown.table
-                shown = shown._replace(table=sort_rows(view, values["sort"]) if values["sort"] else view)
             if shown.table is not None and output is None and is_terminal(format_name):
                 show(shown.table)
             elif shown.table is not None:

@@ -1,29 +1,23 @@
 """`hierbench leaderboard`."""
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import MetricsOption
 from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.leaderboard.table import Table
-from hierbench.leaderboard.table_view import Bold, choose_columns, mark
 from hierbench.utils.errors import UserError
 
 
-@command("leaderboard --dataset shapes --format latex --output table.tex", table="markdown", view=True)
+@command("leaderboard --dataset shapes --format latex --output table.tex", table="markdown")
 def leaderboard(
     dataset: DatasetOption,
     selection: RunSelection,
     numbers: Annotated[Literal["runs", "paper", "both"], "Our runs, the published table, or both."] = "runs",
     metrics: MetricsOption = None,
-    columns: Annotated[str | None, "Only these columns, by their headings, separated by commas."] = None,
-    bold: Annotated[Bold, "Numbers in bold: the best of the competitive rows, of all rows, or none."] = "competitive",
     intervals: Annotated[
         Literal["seeds", "images"], "Half-widths over seeds, or over seeds and test images."
     ] = "seeds",
-    caption: Annotated[str, "Caption of a LaTeX table."] = "",
-    label: Annotated[str, "Label of a LaTeX table, for \\ref."] = "",
 ) -> Table | None:
     """Print the table of a dataset: of runs, of the paper, or both.
 
@@ -41,9 +35,7 @@ def leaderboard(
             from hierbench.leaderboard.image_intervals import over_images  # PyTorch
 
             board = over_images(board, selection.data_dir)
-        table = board.table
-        table = mark(choose_columns(table, columns) if columns else table, bold)
-        return replace(table, caption=caption, label=label)
+        return board.table
     from hierbench.leaderboard.board import Board
     from hierbench.leaderboard.ledger import build_ledger, ledger_table
     from hierbench.leaderboard.request_choice import NoRunsError

@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command, write_result
-from hierbench.cli.shared_options import PLAIN_TREES, PredictionOptions, dataset_option, plain_trees
-from hierbench.config.options import DataOption, ProtocolOfRuns, RequestOption, RunsOption
-from hierbench.hierarchy.tree_options import TreeOptions
+from hierbench.cli.shared_options import OrderOption, ScoresOption, dataset_option, plain_trees
+from hierbench.config.options import DataOption, RequestOption, RunsOption
 from hierbench.utils.errors import UserError
 
 
-@command("report predictions.npz --tree cifar100", **PLAIN_TREES)
+@command("report predictions.npz --tree cifar100")
 def report(
     files: Annotated[
         list[Path] | None,
@@ -30,23 +29,19 @@ def report(
     *,
     dataset: Annotated[str | None, dataset_option("Report on runs of this dataset, in place of files.")] = None,
     rows: Annotated[str | None, "Rows of --dataset, one or two, METHOD[:TYPE], separated by a comma."] = None,
-    options: TreeOptions,
-    reading: PredictionOptions,
+    order: OrderOption = None,
+    scores: ScoresOption = None,
     targets: Annotated[Path | None, "File of the targets, where the predictions have none."] = None,
-    validation_targets: Annotated[Path | None, "File of the targets of the validation files."] = None,
     group: Annotated[
         str, "Column or array of what images are of, a specimen or site: those of one are drawn together."
     ] = "",
     train_counts: Annotated[Path | None, "Training images of each class, CLASS,NUMBER lines or JSON."] = None,
-    name: Annotated[str | None, "Name of the model; by default the common part of the file names."] = None,
     rules: Annotated[str | None, "Decision rules, separated by commas, as of hierbench answers."] = None,
     resamples: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Bootstrap draws, 100 or more; 0: no intervals.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of all draws.")] = 0,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
-    protocol: ProtocolOfRuns = None,
     request: RequestOption = None,
     rule: Annotated[Path | None, "Write the rule for the most information to this file, for a product."] = None,
     output: Annotated[Path | None, "HTML file of the page; by default report.html; - for none."] = None,
@@ -60,8 +55,9 @@ def report(
     from hierbench.studies.report.model_report import ReportSettings
     from hierbench.studies.report.report_request import ReportRequest, report_files
     from hierbench.studies.report.rule_fitting import REPORT_RULES
+    from hierbench.studies.scoring.prediction_parts import ReadingOptions
 
-    settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES, resamples, seed)
+    settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES, resamples)
     if (dataset is None) == (not files) or (dataset is None) != (rows is None):
         raise UserError("give files of predictions with --tree, or --dataset with --rows of its table")
     file_options = {
@@ -70,13 +66,12 @@ def report(
         "against": against,
         "against-validation": against_validation,
         "targets": targets,
-        "validation-targets": validation_targets,
         "group": group,
         "train-counts": train_counts,
-        "name": name,
-        **vars(reading),
+        "order": order,
+        "scores": scores,
     }
-    run_options = {"protocol": protocol, "request": request}
+    run_options = {"request": request}
     others = file_options if dataset is not None else run_options
     for option in (option for option, value in others.items() if value):
         kind = "files of predictions" if dataset is not None else "--dataset"
@@ -89,7 +84,7 @@ def report(
         from hierbench.studies.report.run_report import report_runs
 
         names = [row.strip() for row in rows.split(",")]
-        made = report_runs(dataset, names, settings, runs, data_dir, protocol, request)
+        made = report_runs(dataset, names, settings, runs, data_dir, request)
     elif tree is None:
         raise UserError("give --tree: the file of a tree, or the name of one that ships")
     else:
@@ -100,18 +95,16 @@ def report(
             against or [],
             against_validation or [],
             targets,
-            validation_targets,
-            name,
-            reading.distance,
-            options,
-            reading.reading(group),
-            reading.scores,
-            settings,
-            train_counts,
+            reading=ReadingOptions(order or "unknown", group=group),
+            scores=scores,
+            settings=settings,
+            train_counts=train_counts,
         )
         with plain_trees(tree):
             made = report_files(files_request)
-    deployed = made.rule if rule is not None else None  # an error before anything is written
+    deployed = made.rule if rule is not None else None
+    if deployed is not None:
+        deployed.content()  # its error comes before anything is written
     text = "" if str(page) == "-" else made.text()
     if text:
         write_result(text, page)

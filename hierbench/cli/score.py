@@ -1,12 +1,19 @@
 """`hierbench score`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.shared_options import PLAIN_TREES, MetricsOption, PredictionOptions, dataset_option, plain_trees
+from hierbench.cli.shared_options import (
+    PLAIN_TREES,
+    MetricsOption,
+    OrderOption,
+    ScoresOption,
+    dataset_option,
+    plain_trees,
+)
 from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.leaderboard.table import CommandOutput
@@ -24,7 +31,14 @@ def score(
     tree: Annotated[str | None, "File of a tree, or the name of a shipped one; nothing is recorded."] = None,
     *,
     options: TreeOptions,
-    reading: PredictionOptions,
+    distance: Annotated[Literal["height", "depth"] | None, "Distance, for --tree; by default height."] = None,
+    order: OrderOption = None,
+    scores: ScoresOption = None,
+    use: Annotated[
+        Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."
+    ] = None,
+    ignore: Annotated[str, "Columns or arrays of the file to leave out, separated by commas."] = "",
+    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False,
     targets: Annotated[Path | None, "File of the targets; by default those of the predictions or the dataset."] = None,
     name: Annotated[str | None, "Name of the row; by default the common part of the file names."] = None,
     resamples: Annotated[
@@ -48,6 +62,7 @@ def score(
     from hierbench.answers.choices import parse_choices, split_rules
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.scoring.definitions import checked_sources
+    from hierbench.studies.scoring.prediction_parts import ReadingOptions
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table
 
@@ -56,21 +71,22 @@ def score(
         raise UserError("give either --rules or --as: each is a table of its own")
     choices = parse_choices(split_rules(rules)) if rules else []
     definitions = checked_sources(as_.split(",")) if as_ else []
+    ignored = [part.strip() for part in ignore.split(",") if part.strip()]
     request = ScoreRequest(
         files,
         dataset,
         tree,
         targets,
         name,
-        reading.distance,
+        distance,
         resamples,
         seed,
         runs,
         data_dir,
         columns,
         options,
-        reading.reading(),
-        reading.scores,
+        ReadingOptions(order or "unknown", use, ignored, skip_unlabelled),
+        scores,
         choices,
         definitions,
     )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.models import OptionInfo
@@ -14,9 +14,6 @@ from hierbench.config.completion import complete_dataset, complete_last
 from hierbench.hierarchy.tree_options import DEFAULT_OPTIONS
 from hierbench.leaderboard.formats import Format
 from hierbench.utils.errors import UserError, named_arguments
-
-if TYPE_CHECKING:
-    from hierbench.studies.scoring.prediction_parts import ReadingOptions
 
 
 def complete_metrics(incomplete: str) -> list[str]:
@@ -42,6 +39,13 @@ MetricsOption = Annotated[
         autocompletion=complete_metrics,
     ),
 ]
+OrderOption = Annotated[
+    Literal["tree", "alphabetical"] | None,
+    "Order of the classes where nothing names them: the tree's, or that of ImageFolder and timm.",
+]
+ScoresOption = Annotated[
+    Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
+]
 NumbersOption = Annotated[Literal["runs", "paper"], "Numbers of our runs, or of the published table."]
 
 
@@ -64,42 +68,8 @@ def plain_trees(tree: str | None) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class PredictionOptions:
-    """How files of predictions are read."""
-
-    distance: Annotated[Literal["height", "depth"] | None, "Distance, for --tree; by default height."] = None
-    order: Annotated[
-        Literal["tree", "alphabetical"] | None,
-        "Order of the classes where nothing names them: the tree's, or that of ImageFolder and timm.",
-    ] = None
-    scores: Annotated[
-        Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
-    ] = None
-    use: Annotated[Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."] = (
-        None
-    )
-    ignore: Annotated[str, "Columns or arrays of the file to leave out, separated by commas."] = ""
-    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False
-
-    def reading(self, group: str = "") -> "ReadingOptions":
-        """Return them as files are read by, with the column of groups."""
-        from hierbench.studies.scoring.prediction_parts import ReadingOptions
-
-        ignored = [name.strip() for name in self.ignore.split(",") if name.strip()]
-        return ReadingOptions(self.order or "unknown", self.use, ignored, self.skip_unlabelled, group)
-
-
-@dataclass(frozen=True)
 class TableOptions:
     """The options of every command that shows a table."""
 
     format_: Annotated[Format | None, "Format of the table."] = None
     output: OutputOption = None
-
-
-@dataclass(frozen=True)
-class ViewOptions:
-    """The options of a table for looking things up."""
-
-    sort: Annotated[str | None, "Sort by this column, best first."] = None
-    rows: Annotated[str | None, "The first N rows, or those that these words name, separated by commas."] = None

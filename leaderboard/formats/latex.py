@@ -43,8 +43,6 @@ def render(table: Table) -> str:
         above=list(map(latex_escaped, table.above)),
         notes=[*notes[:1], *map(latex_escaped, legend_lines(table, light, dark, "Underlined: ")), *notes[1:]],
         items=list(map(latex_escaped, table.items)),
-        caption=one_line(table.caption),  # the user's own LaTeX
-        label=one_line(table.label),
         checked=any(isinstance(cell, Flag) and cell.kind in FLAGS for line in table.rows for cell in line.cells),
     )
 

@@ -94,7 +94,7 @@ TABLES = [
 
 def test_commands_with_a_table_take_all_formats(cli, tmp_path):
     options = {name: {option for p in command.params for option in p.opts} for name, command in COMMANDS.items()}
-    texts = {"data tree"}  # lines or JSON, no table
+    texts = {"data tree", "report"}  # lines or JSON, no table
     assert {name for name, names in options.items() if "--format" in names} - texts == set(TABLES)
     for form in TABLE_FORMATS:
         words = ("leaderboard", "--dataset", "fgvc", "--numbers", "paper", "--format", form)

@@ -287,7 +287,8 @@ def test_other_commands_take_the_request_too(cli, hidden, selection, tmp_path):
     assert "crm" in cli(hidden, "compare", "ce", *selection).ok().out
     assert "--seeds 3" in cli(hidden, "reproduce", "runs", "crm:type-I", *selection).ok().out
     cli(hidden, "plot", "tradeoff", *selection, "--output", tmp_path / "tradeoff.svg").ok()
-    cli(hidden, "mistakes", "ce:type-I:1", "crm:type-I:1", *selection, "--output", tmp_path / "m.html").ok()
+    report = ("report", "--rows", "ce:type-I,crm:type-I", "--resamples", "100", "--output", tmp_path / "page.html")
+    cli(hidden, *report, *selection).ok()
 
 
 def test_a_publication_has_the_chosen_request_alone(hidden, tmp_path):

@@ -35,7 +35,6 @@ class ReportRequest:
         against_validation: of the other model.
         tree: a tree, the file of one, or the name of one that ships.
         targets: a file of the targets of `files` and `against`, where these have none.
-        validation_targets: a file of those of the validation files.
         name: of the model.
         distance: of the tree, where it is not a `Hierarchy`.
         options: of the tree's file.
@@ -51,7 +50,6 @@ class ReportRequest:
     against: Files = ()
     against_validation: Files = ()
     targets: Path | None = None
-    validation_targets: Path | None = None
     name: str | None = None
     distance: Distance | None = None
     options: TreeOptions = DEFAULT_OPTIONS
@@ -72,10 +70,7 @@ def report_files(request: ReportRequest) -> ModelReport:
     tree = find_tree(request.tree, request.distance, request.options)
     counts = read_train_counts(request.train_counts, tree)
     sides = [_read(files, request, tree, request.targets) for files in (request.files, request.against) if files]
-    validations = [
-        _read(files, request, tree, request.validation_targets)
-        for files in (request.validation, request.against_validation)
-    ]
+    validations = [_read(files, request, tree, None) for files in (request.validation, request.against_validation)]
     names = [_name(request.files, request.name or "A"), _name(request.against, "B")]
     if request.name:
         names[0] = one_line(request.name)

@@ -8,7 +8,6 @@ import torch
 
 from hierbench.api.registry import find_method
 from hierbench.config.recipe import load_recipe
-from hierbench.config.sections import Protocol
 from hierbench.data.prepared import find_for_spec
 from hierbench.execution.resources import choose_device
 from hierbench.hierarchy.label_tree import Hierarchy
@@ -34,7 +33,6 @@ def report_runs(
     settings: ReportSettings,
     runs: Path,
     data_dir: Path,
-    protocol: Protocol | None = None,
     request: str | None = None,
 ) -> ModelReport:
     """Compute the report on a row of a dataset's table, METHOD[:TYPE], and another one to compare it with.
@@ -48,7 +46,7 @@ def report_runs(
     if not 1 <= len(rows) <= 2:
         raise UserError(f"rows are one or two, METHOD[:TYPE] each, got {len(rows)}")
     recipe = load_recipe(dataset)
-    board = Board.of(dataset, read_records(runs), protocol=protocol, scored=False, request=request)
+    board = Board.of(dataset, read_records(runs), scored=False, request=request)
     chosen = [_row(board, name) for name in rows]
     if chosen[0] is chosen[-1] and len(chosen) == 2:
         raise UserError(f"{rows[0]} and {rows[1]} are the same row")
