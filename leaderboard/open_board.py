@@ -13,7 +13,6 @@ from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.extra_columns import with_columns
-from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.runs.findings import TARGETS_ALONE, ConsistencyCheck
 from hierbench.runs.record import Record, Records
@@ -154,8 +153,8 @@ def note(lines: Sequence[str]) -> None:
         say(f"note: {one_line(line, MAX_NOTE_LENGTH)}")
 
 
-def open_boards(folders: Sequence[Path], *, paper: bool) -> list[Board]:
-    """Return the last table of each recipe in these folders, of runs or of published tables, and those printed.
+def open_boards(folders: Sequence[Path]) -> list[Board]:
+    """Return the last table of each recipe in these folders, of runs or of published tables.
 
     Raises:
         UserError: a folder is missing or has no table.
@@ -168,4 +167,4 @@ def open_boards(folders: Sequence[Path], *, paper: bool) -> list[Board]:
         if not names:
             names = sorted({record.dataset.name for record in read_records(folder) if record.dataset is not None})
         boards += [open_board(name, RunSelection(folder), with_unranked=False) for name in names]
-    return boards + [Board.paper(name) for name in paper_datasets() if paper]
+    return boards

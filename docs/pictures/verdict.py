@@ -129,7 +129,7 @@ def parts_of(boards: list[Board]) -> dict[str, str]:
 
 def main() -> None:
     """Write pages and pictures."""
-    boards = open_boards([ROOT / "leaderboard/published"], paper=False)
+    boards = open_boards([ROOT / "leaderboard/published"])
     evidence = VerdictRows.of(boards)
     order = rank_rows(evidence, RANK_METRICS[0], seconds_of_training(boards, evidence))
     with house_style():

@@ -9,12 +9,11 @@ from hierbench.cli.command import command
 from hierbench.leaderboard.table import Table
 
 
-@command("overview boards --paper", table="markdown")
+@command("overview boards", table="markdown")
 def overview(
     folders: Annotated[list[Path] | None, typer.Argument(help="Folder of published tables, or a runs folder.")] = None,
     *,
     metric: Annotated[str, "Metric of differences and ranks; claims have their own."] = "mistake_severity",
-    paper: Annotated[bool, typer.Option("--paper", help="Add the tables that the paper printed.")] = False,
 ) -> Table:
     """Compare tables with each other: the verdict of the protocol's, differences and ranks."""
     from hierbench.leaderboard.columns import PAPER_BY_NAME
@@ -24,7 +23,7 @@ def overview(
 
     if metric not in PAPER_BY_NAME:
         raise unknown_name("metric", metric, PAPER_BY_NAME)
-    boards = open_boards(folders or ([] if paper else [Path("runs")]), paper=paper)
+    boards = open_boards(folders or [Path("runs")])
     if not boards:
         raise UserError("no table to look at")
     return overview_table(boards, metric)

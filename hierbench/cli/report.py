@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 import typer
 
 from hierbench.cli.command import command, write_result
-from hierbench.cli.shared_options import OrderOption, ScoresOption, dataset_option, plain_trees
+from hierbench.cli.shared_options import (
+    IgnoreOption,
+    OrderOption,
+    ScoresOption,
+    SkipUnlabelledOption,
+    UseOption,
+    dataset_option,
+    plain_trees,
+    split_names,
+)
 from hierbench.config.options import DataOption, RequestOption, RunsOption
 from hierbench.utils.errors import UserError
 
@@ -31,15 +40,15 @@ def report(
     rows: Annotated[str | None, "Rows of --dataset, one or two, METHOD[:TYPE], separated by a comma."] = None,
     order: OrderOption = None,
     scores: ScoresOption = None,
+    use: UseOption = None,
+    ignore: IgnoreOption = "",
+    skip_unlabelled: SkipUnlabelledOption = False,
     targets: Annotated[Path | None, "File of the targets, where the predictions have none."] = None,
     group: Annotated[
         str, "Column or array of what images are of, a specimen or site: those of one are drawn together."
     ] = "",
     train_counts: Annotated[Path | None, "Training images of each class, CLASS,NUMBER lines or JSON."] = None,
     rules: Annotated[str | None, "Decision rules, separated by commas, as of hierbench answers."] = None,
-    resamples: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="Bootstrap draws, 100 or more; 0: no intervals.")
-    ] = 1000,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     request: RequestOption = None,
@@ -57,7 +66,7 @@ def report(
     from hierbench.studies.report.rule_fitting import REPORT_RULES
     from hierbench.studies.scoring.prediction_parts import ReadingOptions
 
-    settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES, resamples)
+    settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES)
     if (dataset is None) == (not files) or (dataset is None) != (rows is None):
         raise UserError("give files of predictions with --tree, or --dataset with --rows of its table")
     file_options = {
@@ -70,6 +79,9 @@ def report(
         "train-counts": train_counts,
         "order": order,
         "scores": scores,
+        "use": use,
+        "ignore": ignore,
+        "skip-unlabelled": skip_unlabelled,
     }
     run_options = {"request": request}
     others = file_options if dataset is not None else run_options
@@ -95,7 +107,7 @@ def report(
             against or [],
             against_validation or [],
             targets,
-            reading=ReadingOptions(order or "unknown", group=group),
+            reading=ReadingOptions(order or "unknown", use, split_names(ignore), skip_unlabelled, group),
             scores=scores,
             settings=settings,
             train_counts=train_counts,

@@ -12,7 +12,6 @@ from hierbench.cli.command import command
 from hierbench.cli.shared_options import dataset_option
 from hierbench.config.options import (
     DataOption,
-    DeviceOption,
     ProtocolOfRuns,
     RequestOption,
     RunSelection,
@@ -51,7 +50,6 @@ def reproduce(
     runs: Annotated[Path | None, "Folder of the new runs; by default one that is removed if all agree."] = None,
     data_dir: DataOption = Path("data"),
     weights: WeightsOption = None,
-    device: DeviceOption = "auto",
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", parser=parse_jobs, metavar="N|auto", help="Parallel jobs; auto: as many as fit."),
@@ -62,16 +60,14 @@ def reproduce(
     Exit code 0 if all seeds are the same, bitwise or within the tolerance for another machine, 1 if one is not.
     """
     run_options = {"--runs": runs, "--weights": weights, "--jobs": jobs}
-    used_options = [name for name, value in run_options.items() if value is not None] + ["--device"] * (
-        device != "auto"
-    )
+    used_options = [name for name, value in run_options.items() if value is not None]
     if used_options and not run:
         raise UserError(f"{used_options[0]} is for --run, which runs the command")
     from hierbench.studies.reproduction import constraints as constraints_of
     from hierbench.studies.reproduction import find_rows
     from hierbench.studies.retraining import repeat
 
-    again = {"data_dir": data_dir, "weights": weights, "device": device, "jobs": jobs}
+    again = {"data_dir": data_dir, "weights": weights, "device": "auto", "jobs": jobs}
     rows = find_rows(RunSelection(board, data_dir, protocol, request), row, dataset)
     if constraints:
         print(constraints_of(rows), end="")

@@ -8,11 +8,15 @@ import typer
 from hierbench.cli.command import command
 from hierbench.cli.shared_options import (
     PLAIN_TREES,
+    IgnoreOption,
     MetricsOption,
     OrderOption,
     ScoresOption,
+    SkipUnlabelledOption,
+    UseOption,
     dataset_option,
     plain_trees,
+    split_names,
 )
 from hierbench.config.options import DataOption, RunsOption, folder_options
 from hierbench.hierarchy.tree_options import TreeOptions
@@ -34,11 +38,9 @@ def score(
     distance: Annotated[Literal["height", "depth"] | None, "Distance, for --tree; by default height."] = None,
     order: OrderOption = None,
     scores: ScoresOption = None,
-    use: Annotated[
-        Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."
-    ] = None,
-    ignore: Annotated[str, "Columns or arrays of the file to leave out, separated by commas."] = "",
-    skip_unlabelled: Annotated[bool, "Leave out rows without a target."] = False,
+    use: UseOption = None,
+    ignore: IgnoreOption = "",
+    skip_unlabelled: SkipUnlabelledOption = False,
     targets: Annotated[Path | None, "File of the targets; by default those of the predictions or the dataset."] = None,
     name: Annotated[str | None, "Name of the row; by default the common part of the file names."] = None,
     resamples: Annotated[
@@ -71,7 +73,6 @@ def score(
         raise UserError("give either --rules or --as: each is a table of its own")
     choices = parse_choices(split_rules(rules)) if rules else []
     definitions = checked_sources(as_.split(",")) if as_ else []
-    ignored = [part.strip() for part in ignore.split(",") if part.strip()]
     request = ScoreRequest(
         files,
         dataset,
@@ -85,7 +86,7 @@ def score(
         data_dir,
         columns,
         options,
-        ReadingOptions(order or "unknown", use, ignored, skip_unlabelled),
+        ReadingOptions(order or "unknown", use, split_names(ignore), skip_unlabelled),
         scores,
         choices,
         definitions,

@@ -46,6 +46,9 @@ OrderOption = Annotated[
 ScoresOption = Annotated[
     Literal["probabilities", "logits", "votes"] | None, "What the scores are; by default what they look like."
 ]
+UseOption = Annotated[Literal["answers", "scores"] | None, "What counts in a file that has both, where they disagree."]
+IgnoreOption = Annotated[str, "Columns or arrays of the file to leave out, separated by commas."]
+SkipUnlabelledOption = Annotated[bool, "Leave out rows without a target."]
 NumbersOption = Annotated[Literal["runs", "paper"], "Numbers of our runs, or of the published table."]
 
 
@@ -53,6 +56,11 @@ NumbersOption = Annotated[Literal["runs", "paper"], "Numbers of our runs, or of 
 PLAIN_TREES: dict[str, Any] = {
     name: value for name, value in vars(DEFAULT_OPTIONS).items() if name not in ("columns", "form")
 }
+
+
+def split_names(text: str) -> list[str]:
+    """Return names separated by commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 @contextmanager

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.open_board import open_boards
 from hierbench.leaderboard.overview_table import overview_table
+from hierbench.leaderboard.paper_tables import paper_datasets
 from hierbench.leaderboard.protocol import read_protocol
 from hierbench.leaderboard.table import Interval
 
@@ -39,7 +41,7 @@ def overview(tmp_path_factory):
     for name in NAMES:
         for suffix in ("", ".json"):
             (folder / f"{name}{suffix}").symlink_to(PUBLISHED / f"{name}{suffix}")
-    table = overview_table(open_boards([folder], paper=False), METRIC)
+    table = overview_table(open_boards([folder]), METRIC)
     assert table.content is None and not table.above  # no table of the protocol
     return {line.cells[0].text: line.cells[1:] for line in table.rows}
 
@@ -74,7 +76,7 @@ def test_differences_are_those_computed_by_hand(overview, tables):
 
 def test_printed_differences_are_welchs_of_the_printed_numbers():
     """Of five runs a row; the printed half-widths have the deviation over n."""
-    table = overview_table(open_boards([], paper=True), "top1")
+    table = overview_table([Board.paper(name) for name in paper_datasets()], "top1")
     (line,) = [line for line in table.rows if line.cells[0].text == "HAFrame, type-II"]
     cell = line.cells[table.columns.index("fgvc (paper)")]
     ours, base = (80.49, 0.4692), (79.58, 0.2727)
@@ -94,7 +96,7 @@ def welch_freedom(deviations):
 def test_the_pages_have_the_verdict_of_the_tables():
     """README and docs/verdict.md, as docs/pictures/verdict.py writes them, with a sentence and a line per claim."""
     pages = runpy.run_path(str(ROOT / "docs/pictures/verdict.py"))
-    for page, part in pages["parts_of"](open_boards([PUBLISHED], paper=False)).items():
+    for page, part in pages["parts_of"](open_boards([PUBLISHED])).items():
         shown = (ROOT / page).read_text(encoding="utf-8")
         assert pages["filled"](shown, part) == shown, page
         if page in ("README.md", "docs/verdict.md"):

@@ -34,7 +34,7 @@ REPORT_RULES = (
 )
 BY_RANK = "rank_thresholds"  # always fitted: one of the three recommendations
 AT = 0.9  # correctness of the recommendations
-FITTED_ON = 2**26  # scores; half a gibibyte, of as many images rules are fitted
+FITTED_ON = 2**25  # scores, a quarter of a gibibyte: of as many images rules are fitted
 LEAST_IMAGES = 20  # images on which anything is fitted
 IMAGES_PER_FIT = 5000.0  # images that are answered in the time of a fit
 METRICS = ("correct", "information", "hf", "edges", "root")
