@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_data import PUBLISHED
-from hierbench.leaderboard.columns import Column
+from hierbench.leaderboard.columns import PAPER_BY_NAME, Column
 from hierbench.leaderboard.paired import BASELINE, Difference, difference_of_cells, holm
 from hierbench.leaderboard.paper_tables import PAPER_DDOF, PAPER_RUNS
 from hierbench.leaderboard.set_ranks import rank_content
@@ -80,11 +80,10 @@ def printed_tests(board: Board) -> dict[tuple[RowKey, str], Difference]:
     return {key: replace(gap, p_holm=p) for (key, gap), p in zip(gaps.items(), adjusted, strict=True)}
 
 
-def overview_table(boards: Sequence[Board], metric: str) -> Table:
-    """Return methods down and tables across for one metric, below the verdict of the tables of the protocol."""
+def overview_table(boards: Sequence[Board]) -> Table:
+    """Return methods down and tables across for mistake severity, below the verdict of the tables of the protocol."""
     tables = [TableSummary.of(board) for board in boards]
-    columns = {column.name: column for board in boards for column in board.columns}
-    column = columns[metric]
+    column = PAPER_BY_NAME["mistake_severity"]
     names = list(dict.fromkeys(name for seen in tables for name in seen.rows))
     lines = [
         Line([Text("backbone"), *(Text(seen.network or "-") for seen in tables)]),

@@ -7,18 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hierbench.leaderboard.board_data import PUBLISHED, BoardData
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.columns import Column
-from hierbench.leaderboard.paired import (
-    SIGNIFICANT,
-    difference,
-    difference_of_cells,
-    known_values,
-    matched_rows,
-    values_by_seed,
-)
-from hierbench.leaderboard.paper_tables import PAPER_DDOF
-from hierbench.leaderboard.statistics import Row, Summary, deviation_from_interval
+from hierbench.leaderboard.paired import SIGNIFICANT, difference, known_values, matched_rows, values_by_seed
+from hierbench.leaderboard.statistics import Row
 from hierbench.utils.errors import UserError
 
 MOST_SEEDS = 1000
@@ -28,13 +20,13 @@ FAR = 30.0  # of a noncentrality
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference between two rows in one metric, known or assumed, and how much it varies from seed to seed.
+    """A difference between two rows in one metric, and how much it varies from seed to seed.
 
     Attributes:
         difference: row minus reference.
         deviations: standard deviation (ddof 1) of the differences of equal seeds; or, for Welch's test, that of either
             row's values.
-        n: runs of each row that this was estimated from, None if it was assumed.
+        n: runs of each row that this was estimated from.
         ci95: half-width of the 95% t-interval of the difference, None if any of it was assumed.
     """
 
@@ -63,7 +55,7 @@ class SeedPlan:
         effect: to be found.
         seeds: of each row, None for more than 1,000.
         between: the seeds if the difference is at the ends of its 95% interval, fewer first; None if it was assumed.
-        row, reference: None for an effect that was assumed as a whole.
+        row, reference: None for an effect of no table.
         reached: power of this number of seeds, at least the requested one; None without a number.
     """
 
@@ -139,16 +131,13 @@ def plan(effect: Effect, power: float = POWER, level: float = SIGNIFICANT) -> Se
     )
 
 
-def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *, paired: bool = True) -> Effect | None:
+def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float]) -> Effect | None:
     """Return the effect that the values of two rows show, {seed: value}; None with fewer than two a side.
 
-    Paired by seed where two or more are shared, unless `paired` is False; NaN is left out.
+    Paired by seed where two or more are shared; NaN is left out.
     """
     first = known_values(row)
     other = known_values(reference)
-    if not paired:  # different seeds
-        first = {2 * seed: value for seed, value in first.items()}
-        other = {2 * seed + 1: value for seed, value in other.items()}
     gap = difference(first, other)
     if gap is None:
         return None
@@ -159,31 +148,13 @@ def effect_of_values(row: Mapping[int, float], reference: Mapping[int, float], *
     return Effect(gap.mean, deviations, gap.n, gap.ci95)
 
 
-def effect_of_cells(cell: Summary, reference: Summary, n: int, ddof: int) -> Effect | None:
-    """Return the effect that two published means and intervals show, without pairing; None where one is missing.
+def effects_between(board: BoardData, names: tuple[str, str], column: Column) -> list[tuple[Row, Row, Effect]]:
+    """Return the effects between two rows of a board of runs, of each type that both have.
 
     Args:
-        cell: mean and half-width t(.975, n - 1) s / sqrt(n) of a row, whose s has this ddof.
-        reference: the same of the other.
-        n: runs behind each.
-        ddof: s is converted to ddof 1, a factor of sqrt((n - ddof) / (n - 1)).
-    """
-    gap = difference_of_cells(cell, reference, n, ddof)
-    sides = (cell, reference)
-    deviations = tuple(s for side in sides if (s := deviation_from_interval(side, n, ddof)) is not None)
-    return None if gap is None else Effect(gap.mean, deviations, n, gap.ci95)
-
-
-def effects_between(
-    board: BoardData, names: tuple[str, str], column: Column, *, paired: bool = True
-) -> list[tuple[Row, Row, Effect]]:
-    """Return the effects between two rows of a board, of each type that both have.
-
-    Args:
-        board: of runs, or of the paper, whose rows are never paired.
+        board: of runs.
         names: of the row and of the reference, METHOD or METHOD:TYPE.
         column: a metric that the board has.
-        paired: False plans for rows that share no seeds.
 
     Raises:
         UserError: no such row, a scored one, several, nothing to compare, or fewer than two seeds with a value.
@@ -191,16 +162,11 @@ def effects_between(
     effects = []
     board.refuse_scored(names)
     for row, reference in matched_rows(board.of_runs.rows, names[1], names[:1]):
-        if board.protocol == PUBLISHED:
-            cell, other = (side.metrics.get(column.name, Summary(None, None)) for side in (row, reference))
-            effect = effect_of_cells(cell, other, row.n, PAPER_DDOF)
-        else:
-            values = (values_by_seed(side, [column.name])[column.name] for side in (row, reference))
-            effect = effect_of_values(*values, paired=paired)
+        effect = effect_of_values(*(values_by_seed(side, [column.name])[column.name] for side in (row, reference)))
         if effect is None:
             raise UserError(
                 f"{row.method}:{row.type} and {reference.method}:{reference.type} have fewer than two seeds each with "
-                f"{column.name}; plan with --difference and --deviation"
+                f"{column.name}"
             )
         effects.append((row, reference, effect))
     return effects

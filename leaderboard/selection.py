@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from hierbench.config.options import RunSelection
-from hierbench.config.recipe import dataset_name, recipe_names
+from hierbench.config.recipe import recipe_names
 from hierbench.config.recipe_source import is_dataset_file
-from hierbench.config.sections import FEATURE_TYPES, Protocol
+from hierbench.config.sections import FEATURE_TYPES
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column, further_names
@@ -66,30 +66,6 @@ def split_name(text: str) -> tuple[str, str | None]:
     return f"{method}:{feature_type}" if feature_type else method, ":".join(rest) if rest else None
 
 
-def run_by_id(beginning: str, dataset: str, records: Records, protocol: Protocol | None = None) -> Record:
-    """Return the finished run of a dataset with this prefix of its id.
-
-    Raises:
-        UserError: there is no such run or several; or it is of another dataset or protocol, unfinished, of tuning, or
-            rejected.
-    """
-    matches = [record for record in records if beginning and record.id.startswith(beginning)]
-    if not matches:
-        raise UserError(f"no run in {records.root} has an id that begins with {beginning!r}")
-    if len(matches) > 1:
-        raise UserError(f"{len(matches)} runs have an id that begins with {beginning!r}; give more of it")
-    record = matches[0]
-    spec = _row_spec(record)
-    name = dataset_name(dataset)
-    if spec.dataset.name != name:
-        raise UserError(f"run {beginning} is of {spec.dataset.name}, not of {name}")
-    if protocol is not None and spec.protocol != protocol:
-        raise UserError(f"run {beginning} is under protocol {spec.protocol}, not {protocol}")
-    if spec.split != "test":
-        raise UserError(f"run {beginning} ({spec.label}) is a tuning run, which has no test results")
-    return _require_finished(record)
-
-
 def choose_run(board: Board, method: str | None, feature_type: str | None, seed: int | None) -> Record:
     """Return the finished run of a leaderboard that method, type and seed name.
 
@@ -127,8 +103,7 @@ def choose_run(board: Board, method: str | None, feature_type: str | None, seed:
         )
         more = f" and {len(matches) - MAX_LISTED_RUNS} more" if len(matches) > MAX_LISTED_RUNS else ""
         raise UserError(
-            f"{description or board.dataset} matches {len(matches)} runs: {names}{more}; give more of method, type and "
-            "seed, or the id of one"
+            f"{description or board.dataset} matches {len(matches)} runs: {names}{more}; give more of row and seed"
         )
     return _require_finished(matches[0])
 

@@ -7,10 +7,10 @@ from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.leaderboard.table import CommandOutput
 from hierbench.utils.errors import UserError
 
-Show = Literal["rules", "temperature", "levels", "sets"]
+Show = Literal["rules", "temperature", "levels", "sets", "tree"]
 
 
-@command("answers --dataset shapes --rules argmax_leaf,majority,climbing", table="markdown")
+@command("answers --dataset shapes --rules argmax_leaf,majority,climbing", table="markdown", protocol=None)
 def answers(
     dataset: DatasetOption,
     selection: RunSelection,
@@ -20,10 +20,12 @@ def answers(
         "by default all.",
     ] = None,
     at: Annotated[str, "Shares of correct answers on validation for rules with a parameter."] = "0.9,0.95",
-    show: Annotated[Show, "The rules; the temperature; calibration per level; sets with a guarantee."] = "rules",
+    show: Annotated[
+        Show,
+        "The rules; the temperature; calibration per level; sets with a guarantee; whether mistakes respect the tree.",
+    ] = "rules",
     full: Annotated[bool, "All rules, in place of the best one at each share."] = False,
-    tree_test: Annotated[bool, "Test whether mistakes respect the tree, in place of the other tables."] = False,
-    trees: Annotated[str | None, "Further trees for --tree-test, files or names, separated by commas."] = None,
+    trees: Annotated[str | None, "Further trees for --show tree, files or names, separated by commas."] = None,
 ) -> CommandOutput:
     """Print what methods answer under decision rules: which node, how sure, with which guarantee.
 
@@ -38,12 +40,12 @@ def answers(
         accuracies = [float(share) for share in at.split(",")]
     except ValueError:
         raise UserError(f"--at {at}: give shares separated by commas, as in 0.9,0.95") from None
-    if trees is not None and not tree_test:
-        raise UserError("--trees is for --tree-test")
+    if trees is not None and show != "tree":
+        raise UserError("--trees is for --show tree")
     choices = parse_choices(DEFAULT_RULES if rules is None else split_rules(rules), accuracies)
     board = open_board(dataset, selection, with_unranked=False)
     table_answers = answer_board(board, choices, selection.data_dir)
-    if tree_test:
+    if show == "tree":
         further = read_trees(trees.split(",") if trees else [], table_answers.hierarchy)
         return CommandOutput(tree_table(table_answers, further), table_answers.notes)
     is_short = show == "rules" and rules is None and not full

@@ -14,6 +14,10 @@ from hierbench.leaderboard.table import CommandOutput
     table="markdown",
     methods="ce,haframe",
     types="type-I,type-II",
+    protocol="paper",
+    source=None,
+    jobs_per_gpu=1,
+    devices=1,
     executor="local",
     plan_only=False,
 )

@@ -10,7 +10,7 @@ from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.leaderboard.table import Table
 
 
-@command("compare --dataset shapes ce", table="markdown")
+@command("compare --dataset shapes ce", table="markdown", protocol=None)
 def compare(
     reference: Annotated[str, typer.Argument(help="METHOD[:TYPE]; without a type, the row of each row's own type.")],
     rows: Annotated[

@@ -6,13 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from hierbench.cli.command import command
-from hierbench.cli.shared_options import NumbersOption
 from hierbench.config.options import DatasetOption, RunSelection
 from hierbench.figures.plots import PLOT_TITLES
 from hierbench.utils.errors import UserError, unknown_name
 
 
-@command("plot tradeoff --dataset shapes")
+@command("plot tradeoff --dataset shapes", protocol=None)
 def plot(
     kind: Annotated[
         str,
@@ -24,10 +23,7 @@ def plot(
     *,
     dataset: DatasetOption,
     selection: RunSelection,
-    numbers: NumbersOption = "runs",
-    run: Annotated[str | None, "For confusion: the beginning of the run's id."] = None,
-    method: Annotated[str | None, "For confusion: the method of the run."] = None,
-    type_: Annotated[str | None, "For confusion; by default the first type."] = None,
+    row: Annotated[str | None, "For confusion: METHOD[:TYPE] of the run; by default the first type."] = None,
     seed: Annotated[int | None, "For confusion; by default the smallest seed."] = None,
     output: Annotated[Path | None, "SVG, PDF or PNG; by default plots/KIND-DATASET.svg in the runs folder."] = None,
 ) -> None:
@@ -37,18 +33,17 @@ def plot(
     from hierbench.figures.plots.figure_data import FigureRequest, draw
     from hierbench.utils.files import refuse_links
 
-    protocol = selection.protocol
-    _check(kind, numbers, protocol, {"--run": run, "--method": method, "--type": type_, "--seed": seed})
+    _check(kind, {"--row": row, "--seed": seed})
     if output is not None:
         style.check_output(output)
     # Options that are not the default are part of the name, so that figures do not replace each other.
-    parts = [kind, dataset_name(dataset), "published" if numbers == "paper" else None, protocol]
-    parts += [selection.request]
+    parts = [kind, dataset_name(dataset), selection.request]
     target = output or refuse_links(selection.runs, "plots") / f"{'-'.join(filter(None, parts))}.svg"
     from hierbench.leaderboard.open_board import open_board
 
-    board = open_board(dataset, selection, numbers=numbers, with_unranked=False)
-    which: dict[str, Any] = {"run": run, "method": method, "type": type_, "seed": seed}
+    board = open_board(dataset, selection, with_unranked=False)
+    method, _, feature_type = (row or "").partition(":")
+    which: dict[str, Any] = {"method": method or None, "type": feature_type or None, "seed": seed}
     drawing = draw(kind, FigureRequest(dataset, selection.data_dir, board, **which))
     style.write_figure(drawing.figure, target)
     for remark in drawing.remarks:
@@ -56,14 +51,10 @@ def plot(
     print(f"wrote {target}")
 
 
-def _check(kind: str, numbers: str, protocol: str | None, choice: dict[str, str | int | None]) -> None:
+def _check(kind: str, choice: dict[str, str | int | None]) -> None:
     """Raise a UserError for an unknown kind or a wrong combination of options."""
     if kind not in PLOT_TITLES:
         raise unknown_name("plot", kind, PLOT_TITLES)
-    if numbers == "paper" and kind != "tradeoff":
-        raise UserError("--numbers paper is for tradeoff; the paper has no numbers for the other plots")
     options = [option for option, value in choice.items() if value is not None]
     if options and kind != "confusion":
         raise UserError(f"{options[0]} is for confusion; {kind} shows all runs of the leaderboard")
-    if "--run" in options and (len(options) > 1 or protocol is not None):
-        raise UserError(f"--run names the run: leave out {options[1] if len(options) > 1 else '--protocol'}")

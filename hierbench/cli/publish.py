@@ -16,10 +16,9 @@ def publish(
     output: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of publications; replaced as a whole.")],
     selection: RunSelection,
     metrics: MetricsOption = None,
-    update: Annotated[bool, "Add these runs to an existing publication."] = False,
     formats: Annotated[str, "Further files of the table: csv, latex, both, or none."] = "csv,latex",
 ) -> None:
-    """Publish a table with the evidence behind it.
+    """Publish a table with the evidence behind it, or add runs to a published one.
 
     The evidence is one archive of records and compact predictions; beside it are sources of methods, pictures and the
     verdict of verification.
@@ -29,5 +28,5 @@ def publish(
     from hierbench.sharing.publication_folder import requested_formats
 
     columns = None if metrics is None else requested_columns(metrics)
-    lines = publish_table(dataset, output, selection, columns, update=update, formats=requested_formats(formats))
+    lines = publish_table(dataset, output, selection, columns, formats=requested_formats(formats))
     print_lines(lines.notes, lines.lines)

@@ -12,7 +12,6 @@ from hierbench.cli.command import command
 from hierbench.cli.shared_options import dataset_option
 from hierbench.config.options import (
     DataOption,
-    ProtocolOfRuns,
     RequestOption,
     RunSelection,
     WeightsOption,
@@ -43,7 +42,6 @@ def reproduce(
     dataset: Annotated[
         str | None, dataset_option("Dataset of the row, or your dataset's file; not needed if there is only one.")
     ] = None,
-    protocol: ProtocolOfRuns = None,
     request: RequestOption = None,
     constraints: Annotated[bool, "Print the recorded versions of packages, for pip install -c."] = False,
     run: Annotated[bool, "Run the command, and compare."] = False,
@@ -68,7 +66,7 @@ def reproduce(
     from hierbench.studies.retraining import repeat
 
     again = {"data_dir": data_dir, "weights": weights, "device": "auto", "jobs": jobs}
-    rows = find_rows(RunSelection(board, data_dir, protocol, request), row, dataset)
+    rows = find_rows(RunSelection(board, data_dir, request=request), row, dataset)
     if constraints:
         print(constraints_of(rows), end="")
         return 0

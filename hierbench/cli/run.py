@@ -17,15 +17,13 @@ from hierbench.utils.errors import UserError
 def run(
     options: Options,
     tuned: Annotated[bool, "Use the hyperparameters that hierbench tune found."] = False,
-    tuned_file: Annotated[Path | None, "File with them, if not in the runs folder."] = None,
     metrics: MetricsOption = None,
 ) -> CommandOutput:
     """Train the missing runs, and print the leaderboard."""
     from hierbench.leaderboard.columns import requested_columns
     from hierbench.studies.comparison import compare
 
-    is_tuned = tuned or tuned_file is not None
-    return compare(options, tuned=is_tuned, file=tuned_file, columns=requested_columns(metrics)).shown
+    return compare(options, tuned=tuned, columns=requested_columns(metrics)).shown
 
 
 @command(
@@ -33,6 +31,11 @@ def run(
     table="markdown",
     methods="ce,haframe",
     types="type-I,type-II",
+    protocol="paper",
+    source=None,
+    jobs_per_gpu=1,
+    devices=1,
+    executor="local",
     plan_only=False,
 )
 def ablate(

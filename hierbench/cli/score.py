@@ -46,7 +46,6 @@ def score(
     resamples: Annotated[
         int, typer.Option(min=0, max=1_000_000, help="Bootstrap resamples of one file, 100 or more; 0: no interval.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     metrics: MetricsOption = None,
@@ -81,7 +80,7 @@ def score(
         name,
         distance,
         resamples,
-        seed,
+        0,  # the seed of the resamples
         runs,
         data_dir,
         columns,

@@ -7,7 +7,6 @@ import typer
 
 from hierbench.cli.command import command, group
 from hierbench.config.options import DataOption
-from hierbench.utils.errors import UserError
 from hierbench.utils.text import counted
 
 
@@ -17,15 +16,12 @@ def build(
     output: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder of the site; a site that this command made is replaced.")
     ],
-    title: Annotated[str, "Title of the site."] = "Hierarchy-aware classification",
     data_dir: DataOption = Path("data"),
 ) -> None:
     """Verify the tables of a folder and write them as static pages that load nothing from elsewhere."""
     from hierbench.sharing.site.build import build_site
 
-    if not title.strip():
-        raise UserError("--title is empty")
-    files, tables = build_site(folder, output, title, data_dir)
+    files, tables = build_site(folder, output, data_dir)
     rejected = sum(table.counts().get("rejected", 0) for table in tables)
     parts = [counted(len(tables), "table"), counted(files, "file")]
     parts += [counted(rejected, "rejected run")] if rejected else []

@@ -1,6 +1,5 @@
 """`hierbench tune`."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -11,7 +10,7 @@ from hierbench.config.options import Options
 from hierbench.leaderboard.table import CommandOutput
 
 
-@command("tune --dataset shapes --types type-II --dry-run", table="terminal", seeds=None, plan_only=False)
+@command("tune --dataset shapes --types type-II --dry-run", table="terminal", seeds=None, source=None, plan_only=False)
 def tune(
     options: Options,
     methods: Annotated[
@@ -24,10 +23,11 @@ def tune(
     trials: Annotated[
         int | None, typer.Option(min=1, help="Configurations of a draw or TPE; by default the recipe's or the grid's.")
     ] = None,
-    storage: Annotated[str | None, "Database of the trials; by default a SQLite file in the runs folder."] = None,
-    output: Annotated[Path | None, "File for the result; by default tuned/DATASET.toml in the runs folder."] = None,
 ) -> CommandOutput:
-    """Search hyperparameters on the validation set, for run --tuned."""
+    """Search hyperparameters on the validation set, for run --tuned.
+
+    The values are written to tuned/DATASET.toml in the runs folder.
+    """
     from hierbench.studies.tuning.tuning_study import tune as search
 
-    return search(options, storage, sampler, trials, output)
+    return search(options, sampler, trials)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hierbench.cli.command import command
-from hierbench.config.options import DataOption, DeviceOption, WeightsOption
+from hierbench.config.options import DataOption, WeightsOption
 from hierbench.leaderboard.table import CommandOutput
 from hierbench.utils.errors import UserError
 
@@ -20,7 +20,6 @@ def verify(
     retrain: Annotated[
         int, typer.Option(min=0, max=10_000, help="Number of runs of each folder to train again, drawn at random.")
     ] = 0,
-    device: DeviceOption = "auto",
     weights: WeightsOption = None,
     all_metrics: Annotated[bool, "Compute all kept metrics again, not only those that a table shows."] = False,
 ) -> CommandOutput:
@@ -30,10 +29,10 @@ def verify(
 
     Exit code 0 if nothing is rejected, 1 if something is.
     """
-    if (device != "auto" or weights is not None) and not retrain:
-        raise UserError(f"{'--device' if weights is None else '--weights'} is for --retrain N; nothing else needs it")
+    if weights is not None and not retrain:
+        raise UserError("--weights is for --retrain N; nothing else needs it")
     from hierbench.sharing.verification.verification import verify as verify_folders
     from hierbench.sharing.verification.verification_table import verification_table
 
-    reports = verify_folders(paths, data_dir, retrain, device, weights, all_metrics=all_metrics)
+    reports = verify_folders(paths, data_dir, retrain, weights, all_metrics=all_metrics)
     return CommandOutput(verification_table(reports), code=1 if any(report.num_rejected for report in reports) else 0)

@@ -96,7 +96,9 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
     if not options.remote:
         workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
         if options.jobs is not None:
-            threads = max(1, workers * threads // options.jobs) if threads else None
+            # At most PyTorch's own number, which OMP_NUM_THREADS sets: threads of two jobs that wait for each other on
+            # the same cores made both ten times slower.
+            threads = min(torch.get_num_threads(), max(1, workers * threads // options.jobs)) if threads else None
             workers = options.jobs
     return Setting(
         runs=options.runs.resolve(),

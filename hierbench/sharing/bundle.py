@@ -59,6 +59,7 @@ class Bundle:
         Raises:
             UserError: a record is a link, a method's file is not the one that ran, or a run changes meanwhile.
         """
+        later = self._later and any(not (self.folder / run_id).exists() for run_id in ids)
         for run_id in ids:
             record = source[run_id]
             target = self.folder / run_id
@@ -79,7 +80,7 @@ class Bundle:
             copied = read_record(target)
             if copied is None or not copied.done:  # the table is that of a moment ago
                 raise UserError(f"run {run_id[:12]} is being changed by another program; publish again")
-        publish_requests(self.folder, opened(source.root), self.folder.name, ids, later=self._later)
+        publish_requests(self.folder, opened(source.root), self.folder.name, ids, later=later)
         self._later = True
 
     def keep(self, ids: Iterable[str]) -> None:

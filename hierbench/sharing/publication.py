@@ -39,7 +39,6 @@ def publish(
     selection: RunSelection,
     columns: Sequence[Column] | None = None,
     *,
-    update: bool = False,
     draw: bool = True,
     formats: Sequence[Format] = tuple(SUFFIXES),
 ) -> PublishResult:
@@ -50,13 +49,12 @@ def publish(
         folder: of publications.
         selection: a runs folder, or published records; prepared data; and which runs are meant.
         columns: of the table; None takes the paper's, or those of the table to replace.
-        update: whether a table is there already.
         draw: whether with pictures, which take most of the time.
         formats: of the table.
 
     Raises:
-        UserError: there is a publication and no `update`; verification rejects a run; or a run is not finished. Nothing
-            is written then.
+        UserError: files of this name without their records are there; verification rejects a run; or a run is not
+            finished. Nothing is written then.
     """
     folder = checked_place(folder)
     name = dataset_name(dataset)
@@ -64,7 +62,7 @@ def publish(
     data_dir = selection.data_dir
     if runs.resolve().is_relative_to(folder):  # it would be replaced, or published as a table
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
-    published_columns = columns_of_published(folder, name) if _check_existing(folder, name, update) else PAPER_COLUMNS
+    published_columns = columns_of_published(folder, name) if _is_published(folder, name) else PAPER_COLUMNS
     chosen = published_columns if columns is None else columns
     own = [column.name for column in chosen if column.name in user_metrics]
     if own:
@@ -79,7 +77,7 @@ def publish(
         *filter(mentions_other_runs, board.remarks),
     ]
     with replaced(folder, name) as staging:
-        updates = _check_existing(folder, name, update)
+        updates = _is_published(folder, name)
         earlier = read_records(folder / name) if updates else Records(folder / name)
         _refuse_other_settings(earlier, board, folder / name)
         kept = _kept_ids(earlier, part)
@@ -148,13 +146,12 @@ def describe_publication(folder: Path, made: Publication) -> str:
     return f"wrote {folder / made.board.dataset}.md, its JSON and the records of its runs; {runs}: {counts}"
 
 
-def _check_existing(folder: Path, name: str, update: bool) -> bool:
-    """Return whether a publication is updated; a UserError if there is one and it may not be."""
+def _is_published(folder: Path, name: str) -> bool:
+    """Return whether a publication is updated; a UserError if files of its name are there without its records."""
     records = refuse_links(folder, name)
     names = existing_names(folder, name)
-    if names and not update:
-        way = "change this publication with --update, or move all of these away to publish again"
-        raise UserError(f"{folder} has {', '.join(names)}: {way}")
+    if names and not records.is_dir():
+        raise UserError(f"{folder} has {', '.join(names)} without the records of {name}: move these away")
     return records.is_dir()
 
 

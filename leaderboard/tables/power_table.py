@@ -3,63 +3,71 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hierbench.leaderboard.power_analysis import MOST_SEEDS, SeedPlan
+from hierbench.leaderboard.board_data import BoardData
+from hierbench.leaderboard.paired import SIGNIFICANT
+from hierbench.leaderboard.power_analysis import MOST_SEEDS, POWER, SeedPlan
+from hierbench.leaderboard.statistics import Row
 from hierbench.leaderboard.table import Line, Number, Table, Text
 from hierbench.leaderboard.tables.differences_table import reference_title
 
 TESTS = {"paired": "paired by seed", "welch": "Welch"}
 
 
-def power_table(plans: Sequence[SeedPlan], power: float, level: float, **description: str) -> Table:
+def power_table(plans: Sequence[SeedPlan], board: BoardData, metric: str) -> Table:
     """Return a row per plan, and below it the meaning of the numbers.
 
     Args:
-        plans: of one power and level.
-        power: of the test.
-        level: likewise.
-        description: dataset, protocol and metric of the rows; empty if the whole effect was assumed.
+        plans: of rows of the board, of a power of 80%.
+        board: of runs.
+        metric: that the rows are compared in.
     """
-    named = bool(description)
     ranged = any(plan.between for plan in plans)
     records = list(map(_plan_record, plans))
     notes = [
-        f"Seeds: of each row, for a power of {100 * power:g}% in a two-sided t-test at level "
-        f"{level:g}, without the corrections for several comparisons of `compare` (bold) and of a table (arrows): "
-        "these need more.",
+        f"{board.dataset}, protocol {board.protocol}, {metric}.",
+        f"Seeds: of each row, for a power of {100 * POWER:g}% in a two-sided t-test at level {SIGNIFICANT:g}, without "
+        "the corrections for several comparisons of `compare` (bold) and of a table (arrows): these need more.",
         "Power: of this whole number of seeds.",
         "Deviation: standard deviation over seeds, of the paired differences, or of each row for Welch's test."
         + (" Range: the seeds if the difference is at an end of its 95% interval." if ranged else ""),
     ]
     return Table(
-        title=f"{description['dataset']}, seeds" if named else "Seeds",
+        title=f"{board.dataset}, seeds",
         columns=[
-            *(["Model", "Method", "minus"] if named else []),
-            *("Difference", "Deviation", "Test", f"Seeds for {100 * power:g}%", "Power"),
+            *("Model", "Method", "minus", "Difference", "Deviation", "Test", f"Seeds for {100 * POWER:g}%", "Power"),
             *(["Range"] if ranged else []),
         ],
-        rows=[
-            Line([*(_rows(plan) if named else []), *_numbers(plan), *([Text(_between(plan))] if ranged else [])])
-            for plan in plans
-        ],
-        notes=["{dataset}, protocol {protocol}, {metric}.".format(**description), *notes] if named else notes,
+        rows=[Line([*_rows(plan), *_numbers(plan), *([Text(_between(plan))] if ranged else [])]) for plan in plans],
+        notes=notes,
         records=records,
-        content={"power": power, "level": level, **description, "most": MOST_SEEDS, "plans": records},
+        content={
+            "power": POWER,
+            "level": SIGNIFICANT,
+            "dataset": board.dataset,
+            "protocol": board.protocol,
+            "metric": metric,
+            "most": MOST_SEEDS,
+            "plans": records,
+        },
     )
 
 
 def _rows(plan: SeedPlan) -> list[Text]:
-    if plan.row is None or plan.reference is None:
-        return []
-    return [Text(plan.row.type), Text(plan.row.title), Text(reference_title(plan.row, plan.reference))]
+    row, reference = _compared(plan)
+    return [Text(row.type), Text(row.title), Text(reference_title(row, reference))]
+
+
+def _compared(plan: SeedPlan) -> tuple[Row, Row]:
+    assert plan.row is not None and plan.reference is not None
+    return plan.row, plan.reference
 
 
 def _numbers(plan: SeedPlan) -> list[Text | Number]:
     effect = plan.effect
-    test = TESTS[effect.test] if effect.n is None else f"{TESTS[effect.test]}, from {effect.n} seeds"
     return [
         Number(effect.difference, "+.4g"),
         Text(", ".join(f"{s:.4g}" for s in effect.deviations)),
-        Text(test),
+        Text(f"{TESTS[effect.test]}, from {effect.n} seeds"),
         Text(_seeds(plan.seeds)),
         Number(plan.reached, ".1%"),
     ]
@@ -74,12 +82,11 @@ def _seeds(seeds: int | None) -> str:
 
 
 def _plan_record(plan: SeedPlan) -> dict[str, Any]:
-    """Return a plan for JSON; numbers of seeds above 1,000 are None, and assumed parts are left out."""
+    """Return a plan for JSON; numbers of seeds above 1,000 are None."""
     effect = plan.effect
-    record = dict[str, Any]()
-    if plan.row is not None and plan.reference is not None:
-        record = {"type": plan.row.type, "method": plan.row.method}
-        record["reference"] = f"{plan.reference.method}:{plan.reference.type}"
+    row, reference = _compared(plan)
+    record: dict[str, Any] = {"type": row.type, "method": row.method}
+    record["reference"] = f"{reference.method}:{reference.type}"
     record |= {"test": effect.test, "difference": effect.difference, "deviations": effect.deviations}
     record |= {"effect": effect.size, "n": effect.n, "seeds": plan.seeds, "reached": plan.reached}
     if plan.between:

@@ -17,6 +17,7 @@ from hierbench.figures.plots import (
 )
 from hierbench.figures.plots.figure_data import FigureRequest, Tree
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.selection import choose_run
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_records
@@ -183,7 +184,7 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
     run, spec = fake_run(tmp_path, hierarchy)
     monkeypatch.setattr(confusion_plot, "require_tree", lambda *a: figure_data.Tree(hierarchy, tuple(paths.values())))
     with style.house_style():
-        figure = confusion_plot.draw(of_runs("shapes", tmp_path, run=run.folder.name[:6])).figure
+        figure = confusion_plot.draw(of_runs("shapes", tmp_path)).figure
         style.write_figure(figure, tmp_path / "a.svg")
     shown = np.ma.filled(figure.axes[1].images[0].get_array(), 0)
     order = tree_drawing.class_order(hierarchy)
@@ -200,14 +201,12 @@ def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
 def test_choosing_a_run(tmp_path, small):
     run, spec = fake_run(tmp_path, small)
     for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-II", 4)):
-        chosen = confusion_plot.requested_run(of_runs("shapes", tmp_path, method=method, type=kind, seed=seed))
+        chosen = choose_run(Board.of("shapes", read_records(tmp_path)), method, kind, seed)
         assert (chosen.job, chosen.folder) == (spec, run.folder)
     for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec = confusion_plot.requested_run(of_runs("grocery-finetuned", PUBLISHED, method=method, type=kind)).job
+        spec = choose_run(Board.of("grocery-finetuned", read_records(PUBLISHED)), method, kind, None).job
         assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
     for request, problem in (
-        (replace(of_runs("shapes", tmp_path, run=run.folder.name), dataset="fgvc"), "is of shapes, not of fgvc"),
-        (of_runs("grocery-finetuned", PUBLISHED, run="1"), r"\d runs have an id that begins with '1'"),
         (of_runs("shapes", tmp_path, data_dir=tmp_path), "another tree"),
         (
             of_runs("grocery-finetuned", PUBLISHED, data_dir=tmp_path, method="haframe"),

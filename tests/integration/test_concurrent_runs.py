@@ -85,4 +85,4 @@ def test_a_folder_that_no_address_of_a_database_can_hold(cli, folder, mark):
     assert cli(folder, *RUN, *SHORT, "--runs", name).one_line(f"cannot hold the {mark} of", "--mlflow off")
     assert not (folder / name).exists()
     tune = ("tune", "--method", "haframe", "--dataset", "shapes", "--mlflow", "off", "--runs", name)
-    assert cli(folder, *tune).one_line("--storage URL")
+    assert cli(folder, *tune).one_line("choose another --runs")

@@ -20,7 +20,7 @@ def _few_pixels(monkeypatch):
         (["operating"], "operating-shapes", ["CRM", "Flamingo"]),
         (["levels"], "levels-shapes", ["CRM", "Flamingo", "12 nodes"]),
         (["curves"], "curves-shapes", ["type-I: validation accuracy", "Flamingo", "epoch"]),
-        (["confusion", "--method", "flamingo", "--seed", "0"], "confusion-shapes", ["star-8", "Flamingo, type-I"]),
+        (["confusion", "--row", "flamingo", "--seed", "0"], "confusion-shapes", ["star-8", "Flamingo, type-I"]),
     ],
 )
 def test_every_kind(cli, trained_folder, arguments, name, labels):
@@ -31,20 +31,15 @@ def test_every_kind(cli, trained_folder, arguments, name, labels):
         assert label in content, label  # text is drawn as outlines, with the words in a comment
 
 
-def test_published_numbers_need_no_runs(cli, tmp_path):
-    done = cli(tmp_path, "plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper").ok()
-    assert done.out == "wrote runs/plots/tradeoff-fgvc-published.svg\n"
-
-
 def test_predictions_that_are_gone(cli, trained_folder, tmp_path):
     shutil.copytree(trained_folder / "runs", tmp_path / "runs")
     command = ("plot", "confusion", "--dataset", "shapes", "--data-dir", trained_folder / "data")
-    run = cli(tmp_path, *command, "--method", "crm", "--seed", "0").ok().out.split()[1]
+    run = cli(tmp_path, *command, "--row", "crm", "--seed", "0").ok().out.split()[1]
     (tmp_path / "runs" / run / "predictions.npz").unlink()
-    cli(tmp_path, *command, "--run", run[:8]).one_line("has no predictions.npz")
+    cli(tmp_path, *command, "--row", "crm", "--seed", "0").one_line("has no predictions.npz")
 
 
 def test_plots_of_runs_without_torch(without_torch, trained_folder):
-    for kind in (["severity"], ["curves"], ["confusion", "--method", "ce"]):
+    for kind in (["severity"], ["curves"], ["confusion", "--row", "ce"]):
         where = ("--runs", trained_folder / "runs", "--data-dir", trained_folder / "data")
         assert "wrote " in without_torch("plot", *kind, "--dataset", "shapes", *where).out

@@ -156,10 +156,10 @@ def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, monkeypatch):
     tables, metrics, winners = [], [], []
     monkeypatch.setattr("hierbench.execution.resources.num_cores", lambda: 1)  # one job at a time, one thread for it
     for where in (on_ray, ("--runs", work / "grid-here")):
-        done = cli(work, *tune, *where, "--output", work / "tuned.toml").ok()
+        done = cli(work, *tune, *where).ok()
         tables.append(done.out.rpartition("written to")[0])
         metrics.append({path.parent.name: path.read_bytes() for path in where[1].glob("*/metrics.json")})
-        winners.append((work / "tuned.toml").read_text())
+        winners.append((where[1] / "tuned/shapes.toml").read_text())
     assert tables[0] == tables[1] and "  2     " in tables[0]
     assert metrics[0] == metrics[1] and len(metrics[0]) == 2
     assert winners[0] == winners[1]

@@ -19,7 +19,7 @@ SECRET = "-----BEGIN PRIVATE KEY-----"
 SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")
 RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--jobs", "1", *SMALL)
 COLLAPSE = ("collapse", "--dataset", "shapes", "--seeds", "1", "--jobs", "1", *SMALL)
-TUNE = ("tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "1", "--output", "tuned.toml", *SMALL)
+TUNE = ("tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "1", *SMALL)
 TUNE += ("--set", "tune.grid.haframe.alpha=[0.3]", "--set", "tune.grid.haframe.gamma=[2]", "--set", "tune.runs=1")
 TABLE = ("leaderboard", "--dataset", "shapes")
 PUBLISH = ("publish", "--dataset", "shapes", "--output", "published")

@@ -29,7 +29,7 @@ def site(cli, tmp_path_factory):
     records.shipped(folder / "published", seeds=2)
     records.hostile_folder(folder / "published")
     line = re.search(r"^hierbench (site build .*)", (ROOT / "docs/site.md").read_text(encoding="utf-8"), re.M)[1]
-    done = cli(folder, *shlex.split(line), "--title", records.BREAK_OUT).ok()
+    done = cli(folder, *shlex.split(line)).ok()
     assert not [page for page in (folder / "site").rglob("*.html") if str(folder) in page.read_text(encoding="utf-8")]
     assert re.fullmatch(r"wrote site/index\.html \(3 tables, \d+ files\)\n", done.out)
     return folder / "site"

@@ -97,10 +97,8 @@ def tables(board, store):
         "differences": differences_table(board, compare_rows(board, "ce")),
         "power": power_table(
             [replace(plan(effect), row=row, reference=reference) for row, reference, effect in effects],
-            *(0.8, 0.05),
-            dataset=NAME,
-            protocol="paper",
-            metric="top1",
+            board,
+            "top1",
         ),
         "ledger": ledger_table(build_ledger(replace(board, dataset="cifar100"), Board.paper("cifar100"))),
         "ablation": ablation_table([(HOSTILE, with_best_means(Board("d", "paper", "height", rows, (HOSTILE,))))]),

@@ -166,18 +166,24 @@ def test_a_source_is_found_with_all_tables_and_with_one(tmp_path, place):
     assert kept_source(run, source_folders(tmp_path / "shapes")) is None
 
 
-def test_a_publication_that_is_there_is_named_file_by_file(copied, put, tmp_path):
+def test_publishing_twice_is_the_same_publication(copied, put, tmp_path):
+    runs, boards = copied("one", "ce", seeds=1), tmp_path / "boards"
+    put(runs)
+    before = files_in(boards)
+    assert put(runs).lines[0] == "no run added or removed" and files_in(boards) == before
+
+
+def test_files_without_their_records_are_named(copied, put, tmp_path):
     runs, boards = copied("one", "ce", seeds=1), tmp_path / "boards"
     put(runs)
     (boards / "shapes-frozen.json").write_text("{}")  # another dataset's
     for moved in ("shapes", "shapes.md", "shapes.csv", "shapes.tex", "shapes-verdict.json"):
+        (boards / moved).rename(tmp_path / moved)
         with pytest.raises(UserError) as error:
             put(runs)
-        names, _, way = str(error.value).removeprefix(f"{boards} has ").partition(": ")
+        names, _, way = str(error.value).removeprefix(f"{boards} has ").partition(" without the records of shapes")
         others = {"shapes-frozen.json", "methods"}
-        assert names.split(", ") == sorted({path.name for path in boards.iterdir()} - others)
-        assert "--update, or move all" in way
-        (boards / moved).rename(tmp_path / moved)
+        assert names.split(", ") == sorted({path.name for path in boards.iterdir()} - others) and "move these" in way
     (boards / "shapes.json").unlink()
     assert "wrote" in put(runs).lines[-1]
 
@@ -221,11 +227,9 @@ def test_an_update_adds_and_keeps(copied, put, tmp_path, cli, data_dir):
     boards = tmp_path / "boards"
     put(copied("one", "ce", "crm"))
     earlier = files_in(boards / "shapes")
-    with pytest.raises(UserError, match="with --update, or move all"):
-        put(copied("two", "flamingo", seeds=2))
     (boards / "other.txt").write_text("kept")
     (boards / "shapes-operating.svg").write_text("of the earlier table")
-    lines = put(tmp_path / "two", update=True).lines
+    lines = put(copied("two", "flamingo", seeds=2)).lines
     gone = "removed shapes-operating.svg, which cannot be made of the new table"
     assert lines[0] == f"added 2 of flamingo type-I; {gone}" and "8 recomputed" in lines[1]
     rows = rows_of(boards)
@@ -235,8 +239,8 @@ def test_an_update_adds_and_keeps(copied, put, tmp_path, cli, data_dir):
     now = files_in(boards / "shapes")
     assert all(now[path] == content for path, content in earlier.items() if not path.endswith("requests.jsonl"))
     assert (boards / "other.txt").read_text() == "kept"
-    assert put(copied("three", "flamingo"), update=True).lines[0] == "added 1 of flamingo type-I"
-    assert put(copied("three again", "flamingo"), update=True).lines[0] == "no run added or removed"
+    assert put(copied("three", "flamingo")).lines[0] == "added 1 of flamingo type-I"
+    assert put(copied("three again", "flamingo")).lines[0] == "no run added or removed"
     again = cli(tmp_path, "publish", "--dataset", "shapes", "--runs", boards / "shapes", "--output", "copy").ok()
     assert "9 recomputed" in again.out  # from published records, without the data
     assert files_in(tmp_path / "copy/shapes") == files_in(boards / "shapes")
@@ -252,7 +256,7 @@ def test_an_update_adds_and_keeps(copied, put, tmp_path, cli, data_dir):
 )
 def test_an_update_says_which_runs_came_and_went(change, line, copied, put, tmp_path, tamperings):
     put(copied("all", "ce", "crm", "flamingo"))
-    lines = put(respecified(copied("new", "flamingo", seeds=2), tamperings, **change), update=True).lines
+    lines = put(respecified(copied("new", "flamingo", seeds=2), tamperings, **change)).lines
     assert lines[0].startswith(line)
     (report,) = verify([tmp_path / "boards/shapes"], tmp_path / "no-data")
     assert report.num_rejected == 0 and rows_of(tmp_path / "boards")["flamingo"]["n"] == 2
@@ -264,7 +268,7 @@ def test_an_update_leaves_a_publication_of_another_protocol_as_it_is(copied, put
     for number, (key, value) in enumerate({"protocol": "authors", "dataset__hierarchy": "f" * 64}.items()):
         new = respecified(copied(f"other {number}", "ce"), tamperings, **{key: value})
         with pytest.raises(UserError, match=r"is of protocol paper|its tree f{12} is not that of shapes"):
-            put(new, update=True)
+            put(new)
     assert files_in(tmp_path / "boards") == before
 
 
@@ -287,7 +291,7 @@ def step(event, arguments):
         if steps[0] == limit:
             os.kill(os.getpid(), 9)
 sys.addaudithook(step)
-publish("shapes", Path(folder), RunSelection(Path(runs), Path(data)), update=True, draw=False)
+publish("shapes", Path(folder), RunSelection(Path(runs), Path(data)), draw=False)
 """
 
 
@@ -359,7 +363,7 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(made_runs, tmp_path, 
 def test_an_update_lists_files_that_it_does_not_remake(copied, put, tmp_path):
     put(copied("first", "ce", "crm", seeds=2))
     (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
-    result = put(copied("more", "flamingo"), update=True)
+    result = put(copied("more", "flamingo"))
     assert any("not made anew" in line and "shapes-levels.svg" in line for line in result.notes)
     assert rows_of(tmp_path / "boards")["ce"]["lacking"] == [2]
 
@@ -367,8 +371,8 @@ def test_an_update_lists_files_that_it_does_not_remake(copied, put, tmp_path):
 def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, tmp_path):
     put(copied("first", "ce"), columns=requested_columns("+ece"))
     (tmp_path / "boards/shapes.md").write_text("| Top-1 |")  # of no account: the JSON names the columns
-    kept = put(copied("more", "flamingo"), update=True)
+    kept = put(copied("more", "flamingo"))
     assert not any("no longer" in line for line in kept.notes)
     assert all(len(row["metrics"]["ece"]["values"]) == 3 for row in rows_of(tmp_path / "boards").values())
-    dropped = put(tmp_path / "more", update=True, columns=requested_columns("top1"))
+    dropped = put(tmp_path / "more", columns=requested_columns("top1"))
     assert any("no longer has the columns" in line and "ece" in line for line in dropped.notes)

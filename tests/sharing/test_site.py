@@ -48,8 +48,8 @@ def copy(birds, tmp_path):
     return Path(shutil.copytree(birds, tmp_path / "published"))
 
 
-def build(folder, target, data_dir, **about):
-    return build_site(folder, target, about.get("title", "Birds"), data_dir)
+def build(folder, target, data_dir):
+    return build_site(folder, target, data_dir)
 
 
 def contents(folder):
@@ -116,7 +116,6 @@ def test_a_mistake_is_one_line(cli, birds, tmp_path):
     cli(tmp_path, "site", "build", "nowhere", "--output", "x").one_line("no folder nowhere")
     (tmp_path / "empty").mkdir()
     cli(tmp_path, "site", "build", "empty", "--output", "x").one_line("empty has no published table")
-    cli(tmp_path, "site", "build", birds, "--output", "x", "--title", " ").one_line("--title is empty")
     assert not (tmp_path / "x").exists()
 
 
@@ -154,7 +153,7 @@ def test_a_large_table_has_light_rows(tmp_path):
     cells = {name: Summary(50.0, 0.5, [49.5, 50.5]) for name in ("top1", "mistake_severity")}
     rows = [Row("type-I", f"m{i:03}", title, 2, 2, cells, [], seeds=[0, 1], lacking=[2, 3, 4]) for i in range(150)]
     table = SiteTable("big", tmp_path, tmp_path / "big", Board("big", "paper", "height", rows), FolderReport(tmp_path))
-    write_site([table], tmp_path / "site", "Big")
+    write_site([table], tmp_path / "site")
     page = (tmp_path / "site/tables/big/index.html").read_text()
     assert len(page) < 300_000 and page.count('<tr class="lacking">') == 150 and "lacks seeds 2-4" in page
 

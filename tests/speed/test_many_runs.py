@@ -53,7 +53,7 @@ def check(folder):
 
 def site(folder):
     """Build a site."""
-    files, (table,) = build_site(folder, folder.parent / f"{folder.name}-site", "Many", folder / "no-data")
+    files, (table,) = build_site(folder, folder.parent / f"{folder.name}-site", folder / "no-data")
     assert table.counts() == {"recomputed": len(table.runs)} and files > 8
 
 

@@ -81,8 +81,8 @@ def test_kept_answers_are_read_and_others_added(answered, cli):
         (["--show", "temperature"], "At bound", 2),
         (["--show", "levels"], "ECE fitted", 6),
         (["--show", "sets"], "Least", 12),
-        (["--tree-test"], "Gain, confusions", 2),
-        (["--tree-test", "--trees", "other.csv"], "Gain, other", 2),
+        (["--show", "tree"], "Gain, confusions", 2),
+        (["--show", "tree", "--trees", "other.csv"], "Gain, other", 2),
     ],
 )
 def test_every_table_in_every_format(answered, cli, arguments, heading, lines):
@@ -106,8 +106,8 @@ def test_every_table_in_every_format(answered, cli, arguments, heading, lines):
         (["--rules", "climbing:threshold=abc"], "rule climbing: TypeError"),
         (["--rules", "rank_thresholds:ranks=[9]:thresholds=0.5"], "ranks must be levels of the tree"),
         (["--at", "90%"], "--at 90%: give shares separated by commas, as in 0.9,0.95"),
-        (["--trees", "shapes"], "--trees is for --tree-test"),
-        (["--tree-test", "--trees", "cifar100"], "--trees cifar100: it has other classes"),
+        (["--trees", "shapes"], "--trees is for --show tree"),
+        (["--show", "tree", "--trees", "cifar100"], "--trees cifar100: it has other classes"),
     ],
 )
 def test_mistakes_of_users(answered, cli, arguments, message):

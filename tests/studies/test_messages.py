@@ -112,8 +112,7 @@ CALLS = [
         for grid, message in GRIDS.items()
     ),
     *((["cannot be given"], lambda _, k=key, v=value: format_override(k, v)) for key, value in KEYS.items()),
-    (["--storage nonsense"], lambda folder: TrialRecord("nonsense", "s", folder)),
-    (["--storage sqlite"], lambda folder: TrialRecord(f"sqlite:///{folder}/no/such/folder/x.db", "s", folder)),
+    (["sqlite"], lambda folder: TrialRecord(f"sqlite:///{folder}/no/such/folder/x.db", "s", folder)),
 ]
 
 

@@ -20,7 +20,7 @@ TRAINING = (
     "--set", "train.epochs=3", "--set", "train.batch_size=96", *OF_SHAPES,
 )  # fmt: skip
 TUNING = (
-    "tune", "--method", "haframe", "--jobs", "2", "--output", "tuned.toml",
+    "tune", "--method", "haframe", "--jobs", "2",
     "--set", "tune.grid.haframe.alpha=[0.3,0.5]", "--set", "tune.grid.haframe.gamma=[2,4]", "--set", "tune.runs=1",
     "--set", "train.epochs=2", "--set", "train.batch_size=96", *OF_SHAPES,
 )  # fmt: skip
@@ -36,7 +36,7 @@ COMMANDS = {  # one after the other
     "tuning": (TUNING,),
     "ablating": (ABLATING,),
     "scoring": (SCORING,),
-    "publishing": ((*PUBLISHING, "--runs", "../runs-1"), (*PUBLISHING, "--runs", "../runs-2", "--update")),
+    "publishing": ((*PUBLISHING, "--runs", "../runs-1"), (*PUBLISHING, "--runs", "../runs-2")),
 }
 WORKERS = ("training", "tuning", "ablating")  # have worker processes
 DATABASES = ("runs/mlflow.db", "runs/optuna.db")

@@ -15,8 +15,7 @@ from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, Tree, open_figure_board, require_tree
 from hierbench.figures.plots.tree_drawing import as_polyline, block_bounds, branches, class_order
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.leaderboard.selection import choose_run, run_by_id
-from hierbench.runs.record import Record
+from hierbench.leaderboard.selection import choose_run
 from hierbench.utils.errors import UserError
 
 NAMED_CLASSES = 64  # up to here every class has its name
@@ -49,16 +48,9 @@ def named_level(level_sizes: tuple[int, ...]) -> int | None:
     return few[-1] if few else None
 
 
-def requested_run(request: FigureRequest) -> Record:
-    """Return the requested finished run, by its id or in the dataset's leaderboard."""
-    if request.run is not None:
-        return run_by_id(request.run, request.dataset, request.board.records)
-    return choose_run(open_figure_board(request), request.method, request.type, request.seed)
-
-
 def draw(request: FigureRequest) -> style.Drawing:
     """Draw the confusion matrix of the requested run."""
-    run = requested_run(request)
+    run = choose_run(open_figure_board(request), request.method, request.type, request.seed)
     spec = run.job
     name = f"run {run.id[:12]} ({run.label})"
     tree = require_tree(request.dataset, request.data_dir, spec.dataset.distance)

@@ -44,8 +44,7 @@ class FigureRequest:
     dataset: str
     data_dir: Path
     board: Board
-    run: str | None = None  # beginning of an id; this and the following select the run of a confusion matrix
-    method: str | None = None
+    method: str | None = None  # this and the following select the run of a confusion matrix
     type: str | None = None
     seed: int | None = None
 

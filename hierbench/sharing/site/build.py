@@ -24,13 +24,12 @@ class _BuiltSite(Received):
     files: tuple[str, ...]
 
 
-def build_site(folder: Path, target: Path, title: str, data_dir: Path) -> tuple[int, Sequence[SiteTable]]:
+def build_site(folder: Path, target: Path, data_dir: Path) -> tuple[int, Sequence[SiteTable]]:
     """Build the site of a folder in the place of `target`; return its number of files and its tables.
 
     Args:
         folder: of published tables.
         target: free, or a site that this function made.
-        title: of the site.
         data_dir: prepared data, which gives verification the targets where it is that of the runs.
 
     Raises:
@@ -45,7 +44,7 @@ def build_site(folder: Path, target: Path, title: str, data_dir: Path) -> tuple[
         say(one_line(f"verifying {folder / dataset}"))
         tables.append(read_table(folder, dataset, data_dir))
     with replaced(target, None) as staging:
-        number = write_site(tables, staging, title)
+        number = write_site(tables, staging)
     return number, tables
 
 
@@ -67,11 +66,11 @@ def check_place(target: Path) -> None:
         raise UserError(f"--output {target} holds {foreign[0]}{more}, which is not of the site; move it away")
 
 
-def write_site(tables: Sequence[SiteTable], target: Path, title: str) -> int:
+def write_site(tables: Sequence[SiteTable], target: Path) -> int:
     """Write the pages of tables, in the order of the index, into a new folder; return the number of files."""
     work = 10 + sum(len(table.board.rows) / 2 + 5 for table in tables)  # at most
     with Meter("site", work) as meter:
-        writer = Writer(target, title, lambda: meter.end_part("", 1))
+        writer = Writer(target, lambda: meter.end_part("", 1))
         methods = Methods()
         slugs = Slugs()
         pages = [TablePage(table, slugs.of(table.dataset), writer, methods) for table in tables]

@@ -83,9 +83,8 @@ class Writer:
         files: written, relative to the folder.
     """
 
-    def __init__(self, root: Path, title: str, wrote: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, root: Path, wrote: Callable[[], None] = lambda: None) -> None:
         self.root = root
-        self.title = title
         self.files = list[str]()
         self._wrote = wrote
         package = resources.files("hierbench.sharing.site") / "templates"
@@ -96,7 +95,7 @@ class Writer:
     def page(self, path: str, template: str, **content: Any) -> None:
         """Render a page."""
         up = "../" * path.count("/")
-        self.write(path, environment().get_template(f"{template}.html.j2").render(site=self.title, up=up, **content))
+        self.write(path, environment().get_template(f"{template}.html.j2").render(up=up, **content))
 
     def write(self, path: str, content: str | bytes) -> None:
         """Write a file."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hierbench.api.registry import InstalledMethods
-from hierbench.config.options import Device
 from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
 from hierbench.sharing.verification.inspection import inspect
@@ -18,7 +17,6 @@ def verify(
     paths: Sequence[Path],
     data_dir: Path,
     retrain: int = 0,
-    device: Device = "auto",
     weights: Path | None = None,
     *,
     all_metrics: bool = False,
@@ -30,7 +28,6 @@ def verify(
             of several published tables.
         data_dir: prepared data, which gives trees and targets where it is that of the runs.
         retrain: how many runs of each folder are trained again, drawn at random.
-        device: to train them on.
         weights: file of initial weights that was given to the runs.
         all_metrics: compare all metrics that are kept with runs, also those that no table here shows.
 
@@ -38,7 +35,7 @@ def verify(
         UserError: a path is no folder, or has no runs; or nothing can be trained again.
     """
     folders = [folder for path in paths for folder in folders_in(path)]
-    return [_verify(folder, dataset, data_dir, retrain, device, weights, all_metrics) for folder, dataset in folders]
+    return [_verify(folder, dataset, data_dir, retrain, weights, all_metrics) for folder, dataset in folders]
 
 
 def folders_in(path: Path) -> list[tuple[Path, str | None]]:
@@ -57,7 +54,6 @@ def _verify(
     dataset: str | None,
     data_dir: Path,
     retrain: int,
-    device: Device,
     weights: Path | None,
     all_metrics: bool,
 ) -> FolderReport:
@@ -70,7 +66,7 @@ def _verify(
     if retrain:
         from hierbench.studies.retraining import train_again  # with all that trains
 
-        train_again(checked.records, runs, retrain, {"data_dir": data_dir, "device": device, "weights": weights})
+        train_again(checked.records, runs, retrain, {"data_dir": data_dir, "device": "auto", "weights": weights})
     methods = InstalledMethods()
     report = FolderReport(folder, [run.record for run in runs], checked.rows, notes=list(checked.records.notes))
     changed = changed_methods(report.runs, methods)

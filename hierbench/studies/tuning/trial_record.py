@@ -7,27 +7,17 @@ from pathlib import Path
 import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
 from hierbench.utils.errors import UserError, foreign_errors
 from hierbench.utils.files import make_database
 from hierbench.utils.lock import Lock
 
 
-def without_password(storage: str) -> str:
-    """Return the URL of a database as it may be shown."""
-    try:
-        return make_url(storage).render_as_string(hide_password=True)
-    except ArgumentError:  # Optuna reports the problem
-        return storage
-
-
 class TrialRecord:
     """A study in a database; trials are added as they end, under a lock in the folder.
 
     Raises:
-        UserError: from all methods: the database is full, unreachable or not a database.
+        UserError: from all methods: the database is full, or not a database.
     """
 
     def __init__(self, storage: str, name: str, folder: Path) -> None:
@@ -35,10 +25,9 @@ class TrialRecord:
         self.storage = storage
         self.name = name
         self.folder = folder
-        engine = {"connect_args": {"timeout": 60}} if storage.startswith("sqlite") else {}
         with self._lock_study():
             make_database(storage, lambda uri: RDBStorage(uri).engine.dispose())
-            database = RDBStorage(storage, engine_kwargs=engine)
+            database = RDBStorage(storage, engine_kwargs={"connect_args": {"timeout": 60}})
             self._study = optuna.create_study(
                 storage=database, study_name=name, direction="minimize", load_if_exists=True
             )
@@ -48,7 +37,7 @@ class TrialRecord:
         def problem(error: BaseException) -> UserError:
             cause = error.__cause__ or error
             reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-            return UserError(f"--storage {self.storage}: {reason}; finished runs are kept")
+            return UserError(f"{self.storage}: {reason}; finished runs are kept")
 
         with foreign_errors(problem), Lock(self.folder, "study"):  # SQLAlchemy and its drivers raise many types
             yield

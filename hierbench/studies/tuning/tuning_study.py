@@ -39,7 +39,7 @@ from hierbench.studies.tuning.search import (
     search_recipe,
     search_space,
 )
-from hierbench.studies.tuning.trial_record import TrialRecord, without_password
+from hierbench.studies.tuning.trial_record import TrialRecord
 from hierbench.utils.console import duration, say
 from hierbench.utils.errors import UserError
 
@@ -60,9 +60,7 @@ class FinishedSearch(NamedTuple):
     best: Tuned
 
 
-def tune(
-    options: Options, storage: str | None, sampler: str | None, trials: int | None, output: Path | None
-) -> CommandOutput:
+def tune(options: Options, sampler: str | None, trials: int | None) -> CommandOutput:
     """Search for all methods on all types side by side; the exit code is 0, or 1 where a run failed."""
     recipe = requested_recipe(options)
     sampler = sampler or recipe.tune.sampler
@@ -72,14 +70,14 @@ def tune(
         trials = trials or recipe.tune.trials
     methods, num_broken = _tunable_methods(requested_methods(options))
     methods, searches = _find_searches(options, recipe, methods, sampler, trials)
-    storage = storage or sqlite_uri(options.runs / "optuna.db", "give --storage URL")
+    storage = sqlite_uri(options.runs / "optuna.db", "choose another --runs")
     request = resolve(options, recipe, methods)
     plan = plan_searches(request, searches, {"sampler": sampler, "trials": trials})
     if options.dry_run or request.prepared is None:
         return CommandOutput(searches_table(plan, searches))
     say_notes(request.prepared)
     recorded = record(plan)
-    file = output or tuned_file(options.runs, recipe.dataset)
+    file = tuned_file(options.runs, recipe.dataset)
     finished: list[FinishedSearch] = []
     trained = search_recipe(request.recipe)
     with redirect_stdout(stderr), Execution(plan) as execution:  # a method may print
@@ -97,7 +95,7 @@ def tune(
                 target = outcome.target
                 write_tuned(file, {(recipe.protocol, target.method.name, target.type): outcome.best})
                 finished.append(outcome)
-    lines = [f"browse: uvx optuna-dashboard {shlex.quote(without_password(storage))}", *execution.describe_failures()]
+    lines = [f"browse: uvx optuna-dashboard {shlex.quote(storage)}", *execution.describe_failures()]
     has_failed = num_broken > 0 or len(finished) < len(searches) or bool(execution.failed)
     return CommandOutput(ranking_table(finished, file) if finished else None, lines, 1 if has_failed else 0)
 
@@ -150,7 +148,7 @@ def start_search(target: Target, search: Search, storage: str, request: Request,
     name = target.study(search.space, search.sampler)
     record = TrialRecord(storage, name, execution.plan.request.options.runs)
     done = sum(trial.state == TrialState.COMPLETE for trial in record.trials())
-    place = f"study {name!r} in {without_password(storage)}"
+    place = f"study {name!r} in {storage}"
     say(f"{target.label}: {search.space.trials} configurations x {runs} runs, {done} done; {place}")
     budget = Budget(trials=search.space.trials, runs=runs, study=name)
     root = execution.plan.setting.store.root
