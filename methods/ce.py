@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method
+from hierbench.losses import cross_entropy
 
 
 class CrossEntropy(Method):
@@ -15,6 +15,7 @@ class CrossEntropy(Method):
     title = "cross-entropy"
     source = "Liang & Davis, ICCV 2023, section 4: the baseline of Tables 2 to 5"
     types = ("pooled", "type-I", "type-II")
+    accepts_nodes = True
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         super().__init__(hierarchy, num_features, params)
@@ -27,7 +28,7 @@ class CrossEntropy(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the mean cross-entropy of logits [B, K] with targets [B]."""
-        return {"cross_entropy": F.cross_entropy(outputs, targets)}
+        return {"cross_entropy": cross_entropy(outputs, targets, self.hierarchy, targets_are=self.targets_are)}
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Return the logits [B, K]."""

@@ -25,6 +25,7 @@ class ConditionalSoftmax(Method):
         "Redmon & Farhadi, YOLO9000: Better, Faster, Stronger, CVPR 2017, section 4, Hierarchical classification; "
         "as the baseline YOLO-v2 of Bertinetto et al., CVPR 2020"
     )
+    accepts_nodes = True
 
     class Params(Method.Params):
         """normalised: divide the loss by N."""
@@ -44,7 +45,8 @@ class ConditionalSoftmax(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the negative log-likelihood for log-probabilities [B, N] and targets [B]."""
-        loss = path_likelihood(outputs, targets, self.hierarchy, normalised=self.params.normalised)
+        normalised = self.params.normalised
+        loss = path_likelihood(outputs, targets, self.hierarchy, normalised=normalised, targets_are=self.targets_are)
         return {"cross_entropy": loss}
 
     def scores(self, outputs: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ class DescendantSoftmax(Method):
     name = "descendant_softmax"
     title = "descendant softmax"
     source = "Valmadre, Hierarchical classification at multiple operating points, NeurIPS 2022, soft-max-descendant"
+    accepts_nodes = True
 
     class Params(Method.Params):
         """form: what a node competes with, see the class."""
@@ -41,7 +42,8 @@ class DescendantSoftmax(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the loss for logits [B, N] and targets [B]."""
-        loss = descendant_softmax(outputs, targets, self.hierarchy, form=self.params.form)
+        form = self.params.form
+        loss = descendant_softmax(outputs, targets, self.hierarchy, form=form, targets_are=self.targets_are)
         return {"cross_entropy" if self.params.form == "sharing" else "descendant": loss}
 
     def scores(self, outputs: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ class Flamingo(Method):
     source = (
         "Chang et al., Your Flamingo is My Bird: Fine-Grained, or Not, CVPR 2021; Liang & Davis, ICCV 2023, section 4"
     )
+    accepts_nodes = True
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         super().__init__(hierarchy, num_features, params)
@@ -34,7 +35,7 @@ class Flamingo(Method):
 
     def loss(self, outputs: list[Tensor], targets: Tensor) -> dict[str, Tensor]:
         """Return one cross-entropy per level for targets [B]."""
-        losses = level_losses(outputs, targets, self.hierarchy)
+        losses = level_losses(outputs, targets, self.hierarchy, self.targets_are)
         return {f"cross_entropy_{level}": loss for level, loss in enumerate(losses, 1)}
 
     def scores(self, outputs: list[Tensor]) -> Tensor:

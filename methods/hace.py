@@ -27,6 +27,7 @@ class HACE(Method):
     source = (
         "Chan et al., arXiv 2605.06274, 2026; HCE: Cultrera di Montesano et al., Nature Computational Science 6, 2026"
     )
+    accepts_nodes = True
 
     class Params(Method.Params):
         """d, and the smoothing of labels: see the class."""
@@ -48,7 +49,8 @@ class HACE(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the mean loss for logits [B, N] and targets [B]."""
-        loss = hace(outputs, targets, self.hierarchy, d=self.params.d, smoothing=self.params.smoothing)
+        params: dict[str, Any] = {"d": self.params.d, "smoothing": self.params.smoothing}
+        loss = hace(outputs, targets, self.hierarchy, **params, targets_are=self.targets_are)
         return {"hace": loss}
 
     def scores(self, outputs: Tensor) -> Tensor:

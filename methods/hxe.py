@@ -27,6 +27,7 @@ class HXE(Method):
     name = "hxe"
     title = "HXE"
     source = "Bertinetto et al., Making Better Mistakes, CVPR 2020, section 3.1"
+    accepts_nodes = True
 
     class Params(Method.Params):
         """alpha: decay of the weights; weights and normalised: see the class."""
@@ -56,6 +57,7 @@ class HXE(Method):
             alpha=params.alpha,
             weights=params.weights,
             normalised=params.normalised,
+            targets_are=self.targets_are,
         )
         return {"hxe": loss}
 

@@ -25,6 +25,7 @@ class MultilevelCE(Method):
         "sum of the levels' cross-entropies; both forms are baselines of Valmadre, Hierarchical classification at "
         "multiple operating points, NeurIPS 2022"
     )
+    accepts_nodes = True
 
     class Params(Method.Params):
         """form and count: see the class."""
@@ -54,7 +55,8 @@ class MultilevelCE(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return a cross-entropy per level, coarsest first, for logits [B, K] or [B, M] and targets [B]."""
-        losses = level_cross_entropies(outputs, targets, self.hierarchy, self.params.form, self.params.count)
+        form, count = self.params.form, self.params.count
+        losses = level_cross_entropies(outputs, targets, self.hierarchy, form, count, self.targets_are)
         return {f"cross_entropy_{level}": loss for level, loss in enumerate(losses.unbind(), 1)}
 
     def scores(self, outputs: Tensor) -> Tensor:

@@ -106,8 +106,8 @@ def parse_choices(rules: Sequence[str], accuracies: Sequence[float] = ACCURACIES
         raise UserError(f"an accuracy is between 0 and 1, got {wrong[0]:g}")
     choices = list[RuleChoice]()
     for text in rules:
-        wanted, _, target = text.strip().partition("@")
-        name, *parts = wanted.split(":")
+        choice_text, _, target = text.strip().partition("@")
+        name, *parts = choice_text.split(":")
         values = dict(_parse_value(text, part) for part in parts)
         temperature = values.pop("temperature", None)
         if temperature is not None and not (isinstance(temperature, int | float) and temperature > 0):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from hierbench.config.sections import PAPER_TYPES, FeatureType
 from hierbench.config.validation import Closed, validated
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.losses.node_targets import TargetsAre
 from hierbench.utils.errors import UserError
 
 
@@ -82,9 +83,14 @@ class Method(Declared, nn.Module):
         types: the feature extractors that it supports.
         progress: the fraction of the training that is done, 0 <= progress < 1; the trainer sets it before every step
             to (epoch + step / steps) / epochs, counted from 0. `loss` may read it, `scores` may not depend on it.
+        accepts_nodes: whether `loss` takes targets that are nodes above the classes.
+        targets_are: what the targets of `loss` are: "classes"; or, where training labels are above the classes,
+            "nodes", numbered as in `Nodes`, as the functions of `hierbench.losses` take them. The trainer sets it.
     """
 
     progress: float = 0.0
+    accepts_nodes: ClassVar[bool] = False
+    targets_are: TargetsAre = "classes"
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         """Keep the hierarchy and the hyperparameters; `params` is a `Params` or None for the defaults."""
@@ -104,7 +110,7 @@ class Method(Declared, nn.Module):
 
         Args:
             outputs: returned by `forward`.
-            targets: [B] class indices.
+            targets: [B] class indices, or nodes, see `targets_are`.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no loss")
 

@@ -34,8 +34,8 @@ def power(
     columns = [column] if further_names([column]) else PAPER_COLUMNS
     board = open_board(dataset, selection, columns, with_unranked=False)
     plans = []
-    for found, other, effect in effects_between(board, (row, reference), column):
+    for found_row, other, effect in effects_between(board, (row, reference), column):
         if difference is not None:
             effect = replace(effect, difference=difference, ci95=None)
-        plans.append(replace(plan(effect), row=found, reference=other))
+        plans.append(replace(plan(effect), row=found_row, reference=other))
     return power_table(plans, board, column.name)

@@ -71,6 +71,7 @@ class SourceSection(Closed):
     group: str = ""  # a column of a manifest, or "folder": images of one group are on one side of every split
     resize: Literal["stretch", "center-crop"] = "stretch"
     exif_orientation: bool = True  # photographs are turned upright as their camera recorded
+    labels_above: bool = False  # training images or features may have labels above the classes, which are trained on
     skip_broken: bool = False  # images that cannot be read are left out, counted and recorded
 
     @model_validator(mode="after")

@@ -61,7 +61,8 @@ def leave_out_missing(
         raise KeptError(f"{problem}; no {empty[0]} images are left")
     if source.skip_broken:
         train = source.labels["train"]
-        for label in np.setdiff1d(train, train[done["train"]]).tolist():
+        lost = np.setdiff1d(train, train[done["train"]])
+        for label in lost[lost < len(source.paths)].tolist():
             raise UserError(f"{problem}; class {list(source.paths)[label]!r} has no training image left")
     source.remarks.append(problem)
     for split, rows in done.items():

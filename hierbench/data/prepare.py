@@ -247,6 +247,7 @@ def _complete(
     paths = [list(path) for path in source.paths.values()]
     vectors = None if source.vectors is None else asdict(source.vectors)
     splits = {split: len(labels[split]) for split in labels}
+    num_above = int((rows["train"] >= len(paths)).sum())
     odd: list[str] = []
     if recipe.source is None:
         sizes = user_dataset.dataset_sizes(source.paths, labels, source.image_size).model_dump()
@@ -275,6 +276,7 @@ def _complete(
         "notice": source.notice,
         **({"source": source.state} if source.state else {}),
         **({} if source.ordered else {"ordered": False}),
+        **({"labels_above": num_above} if num_above else {}),
         "digest": arrays_digest(
             paths,
             lambda split: (map_array(images_file(partial, split)), rows[split]),

@@ -60,6 +60,11 @@ class Prepared:
         """Whether the rows are in the dataset's official order."""
         return self.meta.get("ordered", True) is not False
 
+    @property
+    def has_labels_above(self) -> bool:
+        """Whether training labels K + n are there, the node n above the K classes."""
+        return "labels_above" in self.meta
+
     def hierarchy(self, distance: Distance) -> Hierarchy:
         """Return the dataset's tree over its classes in target order."""
         return _hierarchy(json.dumps(self.meta["paths"]), distance)
@@ -146,6 +151,7 @@ def find(name: str, data_dir: Path) -> Prepared | None:
             if images.shape != expected or images.dtype != np.dtype(dtype) or labels.shape != (num,):
                 raise ValueError(f"{split} holds {images.shape} {images.dtype}, not {expected} {dtype}")
             num_labels = num_classes if split != ABOVE else num_nodes
+            num_labels += num_nodes if split == "train" and prepared.has_labels_above else 0
             if labels.dtype != np.int64 or not 0 <= labels.min() <= labels.max() < num_labels:
                 raise ValueError(f"the labels of {split} are not those of {num_labels} classes")
     except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError) as error:

@@ -90,7 +90,8 @@ class Source:
 
     Attributes:
         paths: {class: (coarsest, ..., class)}; its order is the target order.
-        labels: [N] of train, val and test; and of "above", node numbers, if some labels are nodes above the classes.
+        labels: [N] of train, val and test; and of "above", node numbers, if some labels are nodes above the classes. In
+            train K + n stands for the node n above the K classes, as `Nodes` numbers it.
         image_size: (H, W) of every image; None of vectors.
         pieces: yields the images, in any order; a row that no piece brings is missing.
         names: file names of the rows' images, where lists of names define the dataset; such images may be missing.

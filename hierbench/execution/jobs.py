@@ -1,6 +1,6 @@
 """The jobs of a comparison, each after the base that it re-ranks, with their specs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from hierbench.api.method import PostHoc, base_names
@@ -119,6 +119,7 @@ def make_jobs(
             bases = [method_by_name[base] for base in base_names(method.cls)]
         else:
             check_rates(method_recipe, method, hierarchy, feature_type)
+            _check_targets(method, prepared, method_by_name.values())
         for base in bases:
             if feature_type not in base.cls.types:
                 raise UserError(f"{method.name} cannot use {feature_type}: it re-ranks {base.name}, which does not")
@@ -136,6 +137,17 @@ def make_jobs(
                 if feature_type in method.cls.types:
                     add(method, feature_type, seed, True)
     return list(jobs.values())
+
+
+def _check_targets(method: LoadedMethod, prepared: Prepared, methods: Iterable[LoadedMethod]) -> None:
+    """Raise a UserError for a trained method that cannot learn from training labels above the classes."""
+    if prepared.has_labels_above and not getattr(method.cls, "accepts_nodes", False):
+        able = ",".join(other.name for other in methods if getattr(other.cls, "accepts_nodes", False))
+        way = f"--methods {able}, or " if able else ""
+        raise UserError(
+            f"{method.name} learns from classes alone, and {prepared.meta['labels_above']:,} training labels are above "
+            f"the classes (labels_above): {way}without that key in the dataset's file"
+        )
 
 
 def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:

@@ -54,8 +54,8 @@ def branches_of_objects(items: Sequence[Mapping[str, Any]], options: TreeOptions
         if not isinstance(item, Mapping):
             return []
         others.update(dict.fromkeys(key for key in item if key not in (name, children)))
-        found = item.get(children) or []
-        return found if isinstance(found, list) else [found]
+        below_item = item.get(children) or []
+        return below_item if isinstance(below_item, list) else [below_item]
 
     paths = _leaf_paths(items if len(items) > 1 else below(items[0]), name_of, below)
     notes = (f"left out: {', '.join(list(others)[:20])}",) if others else ()

@@ -258,8 +258,8 @@ def _proposals(table: TreeTable, excluded: dict[int, str]) -> InputError:
     """Return an error that shows which columns could be levels: the option, the sizes and the first path of each."""
     possible = [i for i in range(table.width) if excluded.get(i) in (None, FEW_VALUES, NUMERIC)]
     orders: dict[tuple[int, ...], Order] = {}
-    if len(possible) > 1 and (whole := order_rows(table, possible)).is_unique:
-        orders[whole.columns] = whole
+    if len(possible) > 1 and (complete := order_rows(table, possible)).is_unique:
+        orders[complete.columns] = complete
     num_tried = 0
     for size in range(min(len(possible), MAX_PERMUTED), 1, -1):
         for columns in combinations(possible, size) if len(possible) <= MAX_COMBINED else ():

@@ -66,9 +66,9 @@ def _two_ends(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
     """Return the two columns titled as edges, such as source,target,weight, and the columns left out."""
     words = [table.word(i) for i in range(table.width)]
     ends = [[i for i, word in enumerate(words) if name.fullmatch(word)] for name in (PARENT, LOWER_END)]
-    if any(len(found) != 1 for found in ends):
+    if any(len(pairs_of_end) != 1 for pairs_of_end in ends):
         return table, ()
-    kept = [found[0] for found in ends]
+    kept = [pairs_of_end[0] for pairs_of_end in ends]
     others = ", ".join(table.title(i) for i in range(table.width) if i not in kept)
     return table.select([str(i + 1) for i in kept]), (f"left out: {others}",)
 

@@ -220,8 +220,8 @@ def frame_terms(
     Reference: Liang & Davis, ICCV 2023, equations 8 and 9.
     """
     logits, predicted = outputs
-    wanted = cosines[distances_from(targets, tree)]
-    cosine_loss = F.mse_loss(predicted, wanted, reduction="sum") / len(targets)
+    target_cosines = cosines[distances_from(targets, tree)]
+    cosine_loss = F.mse_loss(predicted, target_cosines, reduction="sum") / len(targets)
     return {"cross_entropy": (1.0 - alpha) * F.cross_entropy(logits, targets), "cosine": alpha * cosine_loss}
 
 

@@ -62,12 +62,12 @@ def check_batch(name: str, values: Tensor, width: int | None, targets: Tensor) -
     A negative target would count from the last node back, and a target on a GPU is not looked at, as that would wait
     for the device.
     """
-    given = tuple(values.shape)
-    if values.ndim != 2 or width not in (None, given[1]):
-        raise InputError(f"{name} takes [B, {'D' if width is None else width}] for this tree, not {list(given)}")
-    if targets.is_floating_point() or targets.is_complex() or targets.shape != given[:1]:
+    size = tuple(values.shape)
+    if values.ndim != 2 or width not in (None, size[1]):
+        raise InputError(f"{name} takes [B, {'D' if width is None else width}] for this tree, not {list(size)}")
+    if targets.is_floating_point() or targets.is_complex() or targets.shape != size[:1]:
         shape = f"{list(targets.shape)} of {str(targets.dtype).removeprefix('torch.')}"
-        raise InputError(f"{name} takes targets [{given[0]}] of integers, one per row, not {shape}")
+        raise InputError(f"{name} takes targets [{size[0]}] of integers, one per row, not {shape}")
     if targets.device.type == "cpu" and bool((targets < 0).any()):
         raise InputError(f"{name} takes targets from 0 up, not {int(targets.min())}")
 

@@ -32,7 +32,7 @@ def check_metric(metric: Metric) -> None:
         return UserError(f"metric {metric.name} fails: {error_line(error)}")
 
     with foreign_errors(problem):
-        whole = metric.value_of([count(slice(None))])
+        of_all = metric.value_of([count(slice(None))])
         parts = metric.value_of([count(slice(0, 10)), count(slice(10, None))])
-    if not math.isclose(whole, parts, rel_tol=1e-9, abs_tol=1e-12):
-        raise UserError(f"metric {metric.name} is {whole:g} of all examples, and {parts:g} of the same in two parts")
+    if not math.isclose(of_all, parts, rel_tol=1e-9, abs_tol=1e-12):
+        raise UserError(f"metric {metric.name} is {of_all:g} of all examples, and {parts:g} of the same in two parts")

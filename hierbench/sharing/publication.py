@@ -64,9 +64,11 @@ def publish(
         raise UserError(f"{folder} is the runs folder or holds it: publish into another folder")
     published_columns = columns_of_published(folder, name) if _is_published(folder, name) else PAPER_COLUMNS
     chosen = published_columns if columns is None else columns
-    own = [column.name for column in chosen if column.name in user_metrics]
-    if own:
-        raise UserError(f"the metric {own[0]} is that of a file, which verify would not run: publish without it")
+    user_columns = [column.name for column in chosen if column.name in user_metrics]
+    if user_columns:
+        raise UserError(
+            f"the metric {user_columns[0]} is that of a file, which verify would not run: publish without it"
+        )
     opened = checked_board(dataset, selection, chosen)
     _refuse_damaged(opened.board)
     board = opened.board

@@ -174,13 +174,13 @@ def comparison_report(plan: Plan, columns: Sequence[Column]) -> StudyReport:
 def leaderboard_rows(board: Board, columns: Sequence[Column], options: Options) -> tuple[Row, ...]:
     """Return the rows of the leaderboard that a table's runs belong to, whose tests are one family; () of another."""
     try:
-        whole = Board.of(options.dataset, read_records(options.runs), protocol=options.protocol)
+        full_board = Board.of(options.dataset, read_records(options.runs), protocol=options.protocol)
     except UserError:
         return ()
-    runs = {row.key: row.runs for row in whole.rows}
+    runs = {row.key: row.runs for row in full_board.rows}
     if any(runs.get(row.key) != row.runs for row in board.rows):
         return ()
-    return with_columns(whole, columns, options.data_dir).of_runs.rows
+    return with_columns(full_board, columns, options.data_dir).of_runs.rows
 
 
 def _places(board: Board, options: Options) -> list[str]:

@@ -207,5 +207,5 @@ def _write_down(check: RunCheck, new: Record) -> None:
         check.reject(f"trained again {place}: {'; '.join(values) or 'its predictions are not bitwise the same'}")
     else:
         check.confirm(State.RETRAINED)
-        how = ": bitwise the same" if again.verdict == "bitwise" else f" {place}: within tolerance, not bitwise"
-        check.note(f"trained again{how}")
+        remark = ": bitwise the same" if again.verdict == "bitwise" else f" {place}: within tolerance, not bitwise"
+        check.note(f"trained again{remark}")

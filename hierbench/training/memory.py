@@ -38,9 +38,9 @@ def count_micro_batches(batch_size: int, micro_batch: int, num_ranks: int) -> in
         divided = f" in {num} parts" if num > 1 else ""
         raise UserError(f"a batch of {batch_size} images{divided} cannot be shared by {num_ranks} devices equally")
     if smallest // num_ranks < SMALLEST:
-        left = max(smallest, 0) // num_ranks
+        num_left = max(smallest, 0) // num_ranks
         raise UserError(
-            f"train.micro_batch = {micro_batch} leaves {counted(left, 'image')} of a batch of {batch_size} to "
+            f"train.micro_batch = {micro_batch} leaves {counted(num_left, 'image')} of a batch of {batch_size} to "
             f"themselves; batch norm needs at least {SMALLEST}"
         )
     return num

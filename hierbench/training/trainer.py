@@ -21,6 +21,7 @@ from hierbench.data.feature_split import PIECE, PIECES_AT_A_TIME, open_split
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.hierarchy.levels import nodes_on
 from hierbench.metrics import Tally
 from hierbench.models.classifier import FEW_STEPS, Classifier, compile_embedding
 from hierbench.models.sync_norm import exclude_from_reduction, gather_rows, synchronise_norms
@@ -89,6 +90,9 @@ def train(
     wrapped, wrapped_optimizer = fabric.setup(model, optimizer)
     step = Step(model.method, wrapped, wrapped_optimizer, fabric.backward)
     train_split, val_split = (_split(fabric, prepared, name, job) for name in ("train", "val"))
+    if prepared.has_labels_above:
+        model.method.targets_are = "nodes"
+        train_split.labels = node_targets(train_split.labels, hierarchy)
     labels = train_split.labels.cpu()
     pace = Pace()
     rows = rows_of_every(labels, spec.train.every)
@@ -167,6 +171,12 @@ def _resume(run: Run, model: Classifier, optimizer: torch.optim.Optimizer) -> di
         model.load_state_dict(last["model"])
         optimizer.load_state_dict(last["optimizer"])
     return progress
+
+
+def node_targets(labels: Tensor, tree: Hierarchy) -> Tensor:
+    """Return the nodes [N] of training labels [N], classes below K and K + n for the node n above them."""
+    num_inner = nodes_on(tree, labels.device).num_inner
+    return torch.where(labels < tree.num_classes, num_inner + labels, labels - tree.num_classes)
 
 
 def rows_of_every(labels: Tensor, every: int) -> Tensor:

@@ -19,7 +19,7 @@ TABLES = sorted(path.parent for path in (ROOT / "leaderboard/published").glob("*
 def data_of(spec):
     """The digests that planning needs of data, here the recorded ones."""
     tree = SimpleNamespace(digest=lambda: spec.dataset.hierarchy)
-    return SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree)
+    return SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree, has_labels_above=False)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda path: path.name)

@@ -1,15 +1,19 @@
-"""Images of a user's dataset whose label is a node above the classes: not trained on, and counted by `answers`."""
+"""Images and features whose label is a node above the classes: kept for `answers`, or trained on (`labels_above`)."""
 
 import json
 import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from hierbench.data.prepared import find
 from hierbench.runs.answer_file import read_answers
 from hierbench.runs.record_reader import read_records
+from hierbench.training.trainer import node_targets
 from tests.support.birds import RATES
+
+SMALL_RUN = ("--seeds", "1", "--jobs", "1", "--mlflow", "off")
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +96,49 @@ def test_a_label_of_two_nodes_is_refused(cli, folder, tmp_path):
     (tmp_path / "list.csv").write_text((folder / "list.csv").read_text().replace(",owl,", ",same,"))
     shutil.copy(folder / "birds.toml", tmp_path)
     cli(tmp_path, "data", "prepare", "./birds.toml").one_line("its label 'same' stands for several nodes of the tree")
+
+
+@pytest.fixture(scope="module")
+def trained_above(folder, tmp_path_factory):
+    """The same images, of which those of the training split are trained on, and features of them."""
+    place = tmp_path_factory.mktemp("trained above")
+    shutil.copytree(folder / "images", place / "images")
+    for name in ("tree.csv", "list.csv"):
+        shutil.copy(folder / name, place)
+    recipe = (folder / "birds.toml").read_text().replace("[source]", "[source]\nlabels_above = true")
+    (place / "birds.toml").write_text(recipe)
+    return place
+
+
+def test_training_labels_may_be_above_the_classes(cli, trained_above):
+    """`owl-0` and `swan-0` are of the training split: K + n, and to the loss the node n."""
+    done = cli(trained_above, "data", "prepare", "./birds.toml").ok()
+    assert "2 training images are labelled with a node above the classes" in done.said
+    prepared = find("birds", trained_above / "data")
+    assert prepared.size("train") == 14 and prepared.arrays("train")[1].tolist()[-2:] == [4 + 1, 4 + 2]
+    assert prepared.arrays("above")[1].tolist() == [1, 2] and "images of birds" not in done.said
+    labels = torch.from_numpy(prepared.arrays("train")[1])
+    nodes = node_targets(labels, prepared.hierarchy("height"))
+    assert nodes.tolist() == [*(3 + labels[:-2]).tolist(), 1, 2]
+    options = ("--dataset", "./birds.toml", "--types", "type-II", *SMALL_RUN)
+    cli(trained_above, "run", "--methods", "ce,hxe,flamingo,crm", *options).ok()
+    losses = {record.job.method.name: record for record in read_records(trained_above / "runs")}
+    assert set(losses) == {"ce", "hxe", "flamingo", "crm"} and all(record.done for record in losses.values())
+    line = cli(trained_above, "run", "--methods", "ce,haframe", *options).one_line("haframe learns from classes alone")
+    assert "2 training labels are above the classes" in line and "--methods ce, or" in line
+
+
+def test_features_may_have_such_training_labels(cli, trained_above):
+    generator = np.random.default_rng(1)
+    names = {"train": ["barn", "tawny", "mute", "black", "owl", "swan"], "val": ["barn", "mute"], "test": ["tawny"]}
+    arrays = {split: generator.random((len(some), 5), dtype=np.float32) for split, some in names.items()}
+    np.savez(trained_above / "vectors.npz", **arrays, **{f"{s}_labels": np.array(some) for s, some in names.items()})
+    new = ("data", "new", "vectors", "--features", "vectors.npz", "--tree", "tree.csv")
+    assert "2 training rows are labelled above the classes: labels_above = true" in cli(trained_above, *new).ok().err
+    options = ("--dataset", "./vectors.toml", "--types", "type-II", "--set", "train.epochs=2", *SMALL_RUN)
+    cli(trained_above, "run", "--methods", "conditional_softmax", *options).ok()
+    assert find("vectors", trained_above / "data").arrays("train")[1].tolist() == [0, 1, 2, 3, 5, 6]
+    recipe = (trained_above / "vectors.toml").read_text().replace("labels_above = true", "")
+    (trained_above / "vectors.toml").write_text(recipe)
+    done = cli(trained_above, "data", "prepare", "./vectors.toml")
+    assert done.code == 2 and "train_labels: 'owl' in row 4 is the node of level 1, not a class" in done.err

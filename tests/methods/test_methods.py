@@ -7,6 +7,7 @@ from hierbench.api.contract import list_checks
 from hierbench.api.contract_setup import ContractError
 from hierbench.api.method import Method
 from hierbench.api.registry import find_all, find_method
+from hierbench.hierarchy import Nodes
 from hierbench.methods import flamingo
 from hierbench.methods.crm import CRM
 from hierbench.methods.hafeature import HAFeature
@@ -32,6 +33,21 @@ def close(ours, expected, tolerance):
 @pytest.mark.parametrize(("cls", "check"), CASES)
 def test_contract(cls, check):
     check.run(cls)
+
+
+@pytest.mark.parametrize("method", [method for method in find_all() if getattr(method.cls, "accepts_nodes", False)])
+def test_a_class_is_a_node_without_others(method):
+    """The loss of classes as nodes is that of classes; of a node above them, it is finite and lower than of a class."""
+    torch.manual_seed(0)
+    tree = Hierarchy.from_paths({path[-1]: tuple(path) for path in ("pta", "ptb", "puc", "qvd", "qve", "qvf")})
+    made = method.cls(tree, 6, method.cls.Params())
+    outputs, classes = made(torch.randn(9, 6)), torch.arange(9) % 6
+    first = Nodes(tree).num_inner
+    expected = sum(made.loss(outputs, classes).values())
+    made.targets_are = "nodes"
+    assert torch.isclose(sum(made.loss(outputs, first + classes).values()), expected, rtol=1e-5)
+    above = sum(made.loss(outputs, Nodes(tree).parent[first + classes]).values())
+    assert above.isfinite() and above < expected
 
 
 class Wrong(Method):

@@ -31,7 +31,8 @@ def test_variables_have_no_vague_names(folders):
             name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else None
             is_hypothesis = name == "given" and folders[0] == "tests"
             counts[path.relative_to(ROOT).as_posix()] += name in VAGUE and not is_hypothesis
-    assert counts.total() <= 60, counts.most_common(9)
+    most = 37 if folders[0] == "hierbench" else 60
+    assert counts.total() <= most, counts.most_common(9)
 
 
 def test_modules_and_classes_have_names_of_their_own():

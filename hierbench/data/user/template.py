@@ -128,9 +128,13 @@ def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -
     folder = request.output.absolute().parent
     draft = replace(request, backbone="features-1")
     recipe = parse_recipe(tomllib.loads(_text(draft, section, Expected(), None)), str(request.output))
-    source = open_source(recipe.model_copy(update={"source": recipe.user_source.below(Path().absolute())}))
+    section_above = recipe.user_source.below(Path().absolute()).model_copy(update={"labels_above": True})
+    source = open_source(recipe.model_copy(update={"source": section_above}))
     for line in [*source.messages, *source.remarks]:
         announce(line)
+    num_above = int((source.labels["train"] >= len(source.paths)).sum())
+    if num_above:
+        announce(f"{counted(num_above, 'training row', ('is', 'are'))} labelled above the classes: labels_above = true")
     for piece in source.pieces():
         piece.load()
     vectors = source.vectors
@@ -138,6 +142,7 @@ def _write_features(request: TemplateRequest, announce: Callable[[str], None]) -
     if vectors is None:
         raise UserError(f"{request.features} has no features")
     written = {key: _relative(path, folder) for key, path in section.items()}
+    written |= {"labels_above": "true"} if num_above else {}
     text = _text(replace(request, backbone=f"features-{vectors.num_channels}"), written, sizes, None, vectors.views)
     write_text(request.output, text)
     return sizes
@@ -229,6 +234,7 @@ def _text(
     num = max(1, sizes.train)
     source: dict[str, str] = {key: toml_text(section[key]) for key in ("images", "features", "tree") if key in section}
     source |= {key: toml_text(value) for key, value in request.tree_keys.items()}
+    source |= {key: section[key] for key in ("labels_above",) if key in section}
     if request.order:
         source["order"] = toml_text(request.order)
     if request.group:

@@ -24,7 +24,7 @@ from hierbench.data.image import (
 )
 from hierbench.data.prepared import Prepared
 from hierbench.data.source import Piece, Source
-from hierbench.data.user.division import divide, imbalance
+from hierbench.data.user.division import Divided, divide, imbalance
 from hierbench.data.user.listing import list_images
 from hierbench.data.user.photographs import GoneError, Listing, Photograph
 from hierbench.data.user.user_tree import check_classes, read_users_tree, tree_text
@@ -64,10 +64,15 @@ def open_source(recipe: Recipe) -> Source:
     check_classes(set(listing.labels) - (node_of.keys() if is_complete else set()), paths, section.tree)
     divided, remarks = divide(photographs, list(paths), section.splits)
     index = {label: i for i, label in enumerate(paths)} | node_of
-    divided |= {ABOVE: above} if above else {}
+    trained = _trained_above(above, divided) if section.labels_above else []
+    names = {image.name for image in trained}
+    kept_apart = [image for image in above if image.name not in names]
+    divided["train"] += trained
+    divided |= {ABOVE: kept_apart} if kept_apart else {}
     labels = {
         split: np.array([index[image.label] for image in images], dtype=np.int64) for split, images in divided.items()
     }
+    labels["train"][len(labels["train"]) - len(trained) :] += len(paths)
     crop = partial(center_crop, size=size) if section.resize == "center-crop" else None
     upright = Upright() if section.exif_orientation else None
 
@@ -84,10 +89,12 @@ def open_source(recipe: Recipe) -> Source:
     for image in photographs:
         counts[image.label] += 1
     lines = [*listing.remarks, *reading.about, *reading.advice(section.tree), imbalance(counts)]
-    if above:
+    if trained:
+        lines.append(f"{counted(len(trained), 'training image', ('is', 'are'))} labelled with a node above the classes")
+    if kept_apart:
         lines.append(
-            f"{counted(len(above), 'image', ('is', 'are'))} labelled with a node above the classes: not trained on, "
-            "and counted in metrics of nodes alone, by hierbench answers"
+            f"{counted(len(kept_apart), 'image', ('is', 'are'))} labelled with a node above the classes: not trained "
+            "on, and counted in metrics of nodes alone, by hierbench answers"
         )
     lines += [line for line in [_difference(recipe, paths, labels)] if line]
     state = source_state(recipe, listing)
@@ -118,6 +125,12 @@ def _above_classes(listing: Listing, paths: Paths) -> tuple[list[Photograph], di
         if len(numbers[image.label]) > 1:
             raise UserError(f"{image.name}: its label {image.label!r} stands for several nodes of the tree")
     return sorted(above, key=lambda image: image.name), {image.label: numbers[image.label][0] for image in above}
+
+
+def _trained_above(above: list[Photograph], divided: Divided) -> list[Photograph]:
+    """Return the images labelled above the classes that are trained on: none of a group that is evaluated."""
+    evaluated = {image.group for split in ("val", "test") for image in divided[split] if image.group}
+    return [image for image in above if image.split in ("", "train") and image.group not in evaluated]
 
 
 class Upright:
@@ -153,9 +166,10 @@ def _open_features(recipe: Recipe, place: Path, tree: str) -> Source:
     paths = {name: paths[name] for name in names}
     state = source_state(recipe)
     order: NumberOrder = "tree" if "classes" in arrays else section.order or "unknown"
-    source = vectors_source(arrays, place, paths, order, identity=json_digest(state), state=state)
+    about_source: dict[str, Any] = {"identity": json_digest(state), "state": state}
+    source = vectors_source(arrays, place, paths, order, labels_above=section.labels_above, **about_source)
     classes = source.paths
-    num = np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))
+    num = np.bincount(np.concatenate([source.labels[split] for split in SPLITS]))[: len(classes)]
     source.messages.extend([*reading.about, *reading.advice(section.tree)])
     source.messages.append(imbalance(dict(zip(classes, num.tolist(), strict=True)), "rows"))
     source.messages.extend(line for line in [_difference(recipe, paths, source.labels)] if line)
@@ -210,21 +224,25 @@ def source_state(recipe: Recipe, listing: Listing | None = None) -> dict[str, st
     section = recipe.user_source
     options = section.tree_options
     reading = {name: value for name, value in vars(options).items() if value or name not in ("fill", "fix", "accept")}
-    asked = [] if options == DEFAULT_OPTIONS else [reading]  # those that are not asked for are not recorded
-    asked += [{"order": section.order}] if section.order else []
+    settings_given = [] if options == DEFAULT_OPTIONS else [reading]  # those that are not asked for are not recorded
+    settings_given += [{"order": section.order}] if section.order else []
+    settings_given += [{"labels_above": True}] * section.labels_above
     if section.features:
-        state = {"asked": json_digest([Path(section.features).name, Path(section.tree).name, *asked]), "content": ""}
+        state = {
+            "asked": json_digest([Path(section.features).name, Path(section.tree).name, *settings_given]),
+            "content": "",
+        }
         with suppress(OSError, GoneError):
             place = Path(section.features)
             files = sorted(place.glob("*.npy")) if place.is_dir() else [place]
             rows = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
             state["content"] = json_digest([rows, tree_text(section.tree)])
         return state
-    asked += [{"exif_orientation": False}] * (not section.exif_orientation)
-    asked += [{"skip_broken": True}] * section.skip_broken
-    asked += [{"group": section.group}] if section.group else []
+    settings_given += [{"exif_orientation": False}] * (not section.exif_orientation)
+    settings_given += [{"skip_broken": True}] * section.skip_broken
+    settings_given += [{"group": section.group}] if section.group else []
     settings = [Path(section.images).name, Path(section.tree).name, section.splits.model_dump(), section.resize]
-    state = {"asked": json_digest([*settings, recipe.expected.image_size, *asked]), "content": ""}
+    state = {"asked": json_digest([*settings, recipe.expected.image_size, *settings_given]), "content": ""}
     try:
         listing = list_images(section) if listing is None else listing
         listed = [

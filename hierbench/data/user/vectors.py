@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hierbench.data.source import Labels, Piece, Source, Vectors
 from hierbench.data.user.photographs import GoneError
 from hierbench.data.writer import SPLITS
-from hierbench.hierarchy.class_names import NumberOrder, class_indices
+from hierbench.hierarchy.class_names import NumberOrder, class_indices, target_indices
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.utils.arrays import NUMBERS, TEXT, map_array, read_arrays, release
 from hierbench.utils.errors import UserError
@@ -69,9 +69,17 @@ def class_names(arrays: Arrays, tree: list[str], place: Path) -> list[str]:
 
 
 def vectors_source(
-    arrays: Arrays, place: Path, paths: dict[str, tuple[str, ...]], order: NumberOrder = "tree", **more: Any
+    arrays: Arrays,
+    place: Path,
+    paths: dict[str, tuple[str, ...]],
+    order: NumberOrder = "tree",
+    *,
+    labels_above: bool = False,
+    **more: Any,
 ) -> Source:
     """Return features as a source to prepare; `paths` are {class: path}, and numbers mean classes in this order.
+
+    With `labels_above`, a name among the training labels may be that of a node above the classes.
 
     Raises:
         UserError: sizes do not fit each other or the tree; `Piece.load` raises it for a value that is not finite.
@@ -84,7 +92,11 @@ def vectors_source(
         num = views[split].shape[1]
         if split_labels.shape != (num,):
             raise UserError(f"{place}: {split}_labels is {_shape(split_labels)}, but {split} has {num:,} rows")
-        labels[split] = class_indices(split_labels, tree, f"{place}: {split}_labels", order)
+        if labels_above and split == "train":
+            targets = target_indices(split_labels, tree, f"{place}: {split}_labels", order)
+            labels[split] = np.where(targets < 0, tree.num_classes - 1 - targets, targets)
+        else:
+            labels[split] = class_indices(split_labels, tree, f"{place}: {split}_labels", order)
     absent = {split: np.setdiff1d(np.arange(tree.num_classes), labels[split]) for split in SPLITS}
     if len(absent["train"]):
         raise UserError(

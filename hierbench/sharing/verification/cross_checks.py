@@ -28,8 +28,8 @@ def check_copies(checks: Sequence[RunCheck]) -> None:
 
     The classes nearest to the best one are not compared: two seeds of a linear probe may have the same best classes.
     """
-    known = [check for check in checks if check.record.spec is not None and check.is_tested]
-    tested = [check for check in known if not check.record.job.follows_from_base]
+    readable = [check for check in checks if check.record.spec is not None and check.is_tested]
+    tested = [check for check in readable if not check.record.job.follows_from_base]
     for row in groups(tested, lambda check: check.record.row):
         for subject, key in (
             ("predictions", lambda check: check.record.recorded_digest(PREDICTIONS)),

@@ -196,6 +196,6 @@ def defined_values(examples: RankedExamples, sources: Sequence[str]) -> Iterator
     """Yield (source, definition, value) of those definitions that these examples suffice for."""
     for source in sources:
         for definition in DEFINITIONS[source]:
-            known = examples.probabilities is not None or not definition.needs_probabilities
-            if known and examples.ranked.shape[1] >= definition.ranks:
+            has_values = examples.probabilities is not None or not definition.needs_probabilities
+            if has_values and examples.ranked.shape[1] >= definition.ranks:
                 yield source, definition, definition.value(examples)

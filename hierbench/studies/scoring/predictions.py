@@ -55,8 +55,8 @@ class Arrays:
             )
         parts = {"scores": self.scores, "targets": self.targets, "names": self.columns, "ids": self.ids}
         parts |= {"groups": self.groups}
-        given = {role: np.asarray(values) for role, values in parts.items() if values is not None}
-        return check_parts(given, tree, self.where, options)
+        array_by_role = {role: np.asarray(values) for role, values in parts.items() if values is not None}
+        return check_parts(array_by_role, tree, self.where, options)
 
 
 def read_predictions(path: Path, tree: Hierarchy, options: ReadingOptions = ORDER_OF_TREE) -> Predictions:
