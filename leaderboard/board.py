@@ -32,7 +32,8 @@ from hierbench.leaderboard.rows import count_states, make_rows
 from hierbench.leaderboard.scored_rows import scored_rows
 from hierbench.leaderboard.settings import find_recipe, remarks_on
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:

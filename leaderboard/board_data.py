@@ -17,7 +17,7 @@ from hierbench.leaderboard.paired import Difference, baseline_tests
 from hierbench.leaderboard.protocol import read_protocol
 from hierbench.leaderboard.scored_rows import is_scored_row
 from hierbench.leaderboard.statistics import CitedRow, Row, RowKey
-from hierbench.runs.record import Records
+from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 
 PUBLISHED = "published"  # in place of a protocol: printed tables

@@ -6,7 +6,8 @@ from typing import Any
 
 from hierbench.config.overrides import flatten
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.text import one_line
 
 RUN_KEYS = ("seed", "base", "schema_version")  # keys of a spec that do not describe its row

@@ -9,7 +9,8 @@ from hierbench.leaderboard.columns import COSTS, PAPER_COLUMNS, Column, further_
 from hierbench.leaderboard.ranking import mark_rows
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, summarise
 from hierbench.runs.further_metrics import Values, read_further, write_further
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from hierbench.config.spec import DatasetSpec
 from hierbench.leaderboard.statistics import Summary, half_width
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.runs.findings import TARGETS_ALONE, ConsistencyCheck
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.records import Records
 from hierbench.runs.state import Note, State
 from hierbench.utils.console import say
 from hierbench.utils.errors import UserError

@@ -10,7 +10,7 @@ from pydantic import Field
 from hierbench.config.recipe import shipped_recipe
 from hierbench.config.spec import json_digest
 from hierbench.config.validation import Closed
-from hierbench.runs.record import Records
+from hierbench.runs.records import Records
 
 PROTOCOL_OPTION = "verdict"  # of a request: the digest of the protocol that it was made under
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from hierbench.config.options import folder_options
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.sections import Protocol
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.runs.requests import ID_DIGITS, SHOWN_DIGITS, Request, oldest_first
 from hierbench.utils.errors import UserError, unknown_name
 from hierbench.utils.text import one_line

@@ -6,7 +6,8 @@ from typing import Any
 
 from hierbench.leaderboard.rows import groups, runs_by_row
 from hierbench.runs.findings import ConsistencyCheck
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.runs.state import State
 
 MACHINE = ("device", "devices", "torch", "hierbench", "python", "processor")

@@ -10,7 +10,8 @@ from hierbench.config.rates import PREFIX
 from hierbench.config.recipe import Recipe
 from hierbench.config.spec import Spec
 from hierbench.leaderboard.statistics import BY_HAND, PAPER_METRICS, Row, Summary, summarise
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.runs.state import State, weakest
 from hierbench.utils.text import one_line
 

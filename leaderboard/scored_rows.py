@@ -7,7 +7,8 @@ from hierbench.config.scored_spec import Scored
 from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.leaderboard.rows import row_state, summarise_metrics
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.text import one_line
 
 TYPE = "scored"  # in the column of types: the model is not known

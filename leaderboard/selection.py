@@ -13,8 +13,9 @@ from hierbench.leaderboard.open_board import open_board
 from hierbench.leaderboard.paired import named_rows
 from hierbench.leaderboard.scored_rows import is_scored_row
 from hierbench.leaderboard.statistics import Row
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.records import Records
 from hierbench.runs.state import State
 from hierbench.utils.errors import UserError
 

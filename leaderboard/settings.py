@@ -10,7 +10,8 @@ from hierbench.config.rates import Rates
 from hierbench.config.recipe import Recipe, load_recipe, recipe_names, shipped_recipe
 from hierbench.config.sections import Protocol
 from hierbench.config.spec import Spec
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 
 NO_VALUE = object()
 DEFAULTS = {"methods.haframe.s_min": "paper", "methods.hafeature.dissimilarity_levels": "all"}

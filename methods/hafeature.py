@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method, hyperparameter
-from hierbench.losses.class_losses import check_levels, hafeature_terms
+from hierbench.losses.level_couplings import check_levels, hafeature_terms
 
 
 class Outputs(NamedTuple):

@@ -5,18 +5,17 @@ Shapes: K classes (leaves), L levels (root excluded, coarsest first), height = e
 
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hierbench.hierarchy.distances import distance_matrix, json_parts
-from hierbench.hierarchy.node_paths import MAX_DEPTH, MOST_CLASSES, WHOLE_NUMBER, in_order_of_numbers, number_nodes
+from hierbench.hierarchy.edges import check_classes, leaf_chains, named_edge, natural_order, parents_from_edges
+from hierbench.hierarchy.node_paths import MAX_DEPTH, WHOLE_NUMBER, in_order_of_numbers, number_nodes
 from hierbench.hierarchy.readers import TreeReading, read_tree, shipped_names, shipped_paths
 from hierbench.hierarchy.tree_options import Form, Inner, Parents, TreeOptions
 from hierbench.utils.errors import unknown_name
@@ -119,13 +118,13 @@ class Hierarchy:
             ValueError: a node is in a cycle, has two parents, is a second root, is listed twice, is unknown, or is both
                 a class and a parent; its name is not a string; or an edge is not a pair.
         """
-        parent = _parents_from_edges(map(named_edge, edges))
+        parent = parents_from_edges(map(named_edge, edges))
         inner = set(parent.values())
         if classes is None:
             classes = in_order_of_numbers(sorted(parent.keys() - inner))
         order = [str(name) for name in classes]
-        _check_classes(order, parent.keys() - inner, inner)
-        return cls._from_chains(order, _chains(order, parent), {name: (name, name) for name in parent}, distance)
+        check_classes(order, parent.keys() - inner, inner)
+        return cls._from_chains(order, leaf_chains(order, parent), {name: (name, name) for name in parent}, distance)
 
     @classmethod
     def from_paths(cls, paths: Mapping[str, Sequence[str]], distance: Distance = "height") -> Self:
@@ -153,7 +152,7 @@ class Hierarchy:
         for name, chain in zip(paths, nodes.chains, strict=True):
             if chain[-1] in inner:
                 raise ValueError(f"class {name!r} is also the parent of another node")
-        _check_classes(list(paths), paths.keys(), set())
+        check_classes(list(paths), paths.keys(), set())
         return cls._from_chains(list(paths), nodes.chains, dict(enumerate(nodes.names)), distance)
 
     @classmethod
@@ -209,7 +208,7 @@ class Hierarchy:
         paths = reading.paths
         chains = reading.nodes.chains
         order = list(paths) if classes is None else [str(name) for name in classes]
-        _check_classes(order, paths.keys(), set())
+        check_classes(order, paths.keys(), set())
         if reading.form == "lines":  # their nodes are their names, by which a level is sorted
             edges = {pair: None for path in paths.values() for pair in zip((_ROOT, *path), path, strict=False)}
             tree = cls.from_edges(edges, order, distance)
@@ -248,7 +247,7 @@ class Hierarchy:
         level_names = list[tuple[str, ...]]()
         parent_index = dict.fromkeys((path[0] for path in padded), 0)  # of each node of the level
         for level in range(height - 1):
-            nodes = sorted(parent_index, key=lambda node: (_natural(names[node][0]), parent_index[node]))
+            nodes = sorted(parent_index, key=lambda node: (natural_order(names[node][0]), parent_index[node]))
             level_names.append(tuple(names[node][1] for node in nodes))
             index = {node: i for i, node in enumerate(nodes)}
             targets[:, level] = [index[path[level]] for path in padded]
@@ -291,86 +290,3 @@ class Hierarchy:
         for part in json_parts([self.classes, self.height, self.level_targets.tolist()], self.distances):
             digest.update(part)
         return digest.hexdigest()
-
-
-def named_edge(edge: tuple[str, str]) -> tuple[str, str]:
-    """Return a (parent, child) pair of names unchanged; raise a ValueError for anything else."""
-    try:
-        above, node = edge
-    except (TypeError, ValueError):
-        raise ValueError(f"an edge must be a pair (parent, child), got {edge!r}") from None
-    for name in (above, node):
-        if not isinstance(name, str):
-            raise ValueError(f"names of nodes must be strings, got {name!r} in the edge {(above, node)!r}")
-        if not name:
-            raise ValueError(f"the edge {(above, node)!r} has an empty name")
-    return above, node
-
-
-def _parents_from_edges(edges: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return {child: parent} of a tree; raise a ValueError that names a node if the edges do not form one."""
-    parent: dict[str, str] = {}
-    nodes: dict[str, None] = {}  # in order of appearance
-    second_parents: list[tuple[str, str]] = []
-    graph = TopologicalSorter[str]()
-    for above, node in edges:
-        graph.add(node, above)
-        if node not in parent:
-            parent[node] = above
-        elif parent[node] == above:
-            raise ValueError(f"duplicate: node {node!r} is listed twice under {above!r}")
-        else:
-            second_parents.append((above, node))
-        nodes[above] = nodes[node] = None
-    if not nodes:
-        raise ValueError("the tree has no edges")
-    try:
-        graph.prepare()
-    except CycleError as error:
-        cycle = set(error.args[1])
-        raise ValueError(f"node {next(node for node in nodes if node in cycle)!r} is in a cycle") from None
-    for above, node in second_parents:
-        raise ValueError(f"node {node!r} has two parents: {parent[node]!r} and {above!r}")
-    roots = [node for node in nodes if node not in parent]
-    if len(roots) > 1:
-        raise ValueError(f"two roots: {roots[0]!r} and {roots[1]!r}")
-    return parent
-
-
-def _check_classes(classes: Sequence[str], leaves: Set[str], inner: Set[str]) -> None:
-    """Raise a ValueError unless the classes are exactly the leaves, each once, and neither too few nor too many."""
-    seen = set[str]()
-    for name in classes:
-        if name in seen:
-            raise ValueError(f"duplicate class {name!r}")
-        if name in inner:
-            raise ValueError(f"class {name!r} is also the parent of another node")
-        if name not in leaves:
-            raise ValueError(f"unknown class {name!r}: not a leaf of the tree")
-        seen.add(name)
-    if leaves - seen:
-        raise ValueError(f"leaf {min(leaves - seen)!r} of the tree is not among the classes")
-    if len(classes) < 2:
-        raise ValueError(f"a hierarchy needs at least two classes, got {', '.join(map(repr, classes)) or 'none'}")
-    if len(classes) > MOST_CLASSES:
-        raise ValueError(f"a hierarchy has at most {MOST_CLASSES:,} classes, got {len(classes):,}")
-
-
-def _chains(leaves: Sequence[str], parent: Mapping[str, str]) -> list[list[str]]:
-    """Return each leaf's path from below the root down to itself."""
-    chains = []
-    for leaf in leaves:
-        chain = [leaf]
-        while parent[chain[-1]] in parent:
-            chain.append(parent[chain[-1]])
-            if len(chain) > MAX_DEPTH:
-                raise ValueError(f"node {leaf!r} lies more than {MAX_DEPTH} levels deep")
-        chains.append(chain[::-1])
-    return chains
-
-
-def _natural(text: str) -> tuple[list[tuple[int, int, str]], str]:
-    """Sort key that puts "level-2" before "level-10"; the plain text breaks ties (a01, a1)."""
-    parts = re.findall(r"[0-9]+|[^0-9]+", text)
-    digits = ((part, part.lstrip("0")) for part in parts)  # compared as numbers of any length
-    return [(0, len(rest), rest) if part[0] in "0123456789" else (1, 0, part) for part, rest in digits], text

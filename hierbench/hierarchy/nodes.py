@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.hierarchy.log_sums import ChildLogSums, add_log_sums
 
 PAIRS = 1 << 14  # nodes whose paths are compared at a time
 BLOCK = 1 << 19  # numbers that are summed at a time on a CPU: they stay in its cache
@@ -181,7 +182,7 @@ class Nodes(nn.Module):
 
         Nothing underflows. A log may be -inf; it gets no gradient.
         """
-        sums: Tensor = _ChildLogSums.apply(logs, self)
+        sums: Tensor = ChildLogSums.apply(logs, self.parent, self.num_inner)
         return sums
 
     def sibling_log_softmax(self, logits: Tensor) -> Tensor:
@@ -284,7 +285,7 @@ class _SubtreeLogSums(torch.autograd.Function):
         steps = (nodes._edges(sums), node_shares.split(nodes.depth_sizes), shares.split(nodes.depth_sizes)[1:])
         are_empty = fill is not None and nodes.depth_sizes[-1] == nodes.num_nodes - nodes.num_inner  # no shallow leaf
         for (parents, children, parent), node_share, share in reversed(list(zip(*steps, strict=False))):
-            _log_sums(children, parent, parents, None if are_empty else node_share, share)
+            add_log_sums(children, parent, parents, None if are_empty else node_share, share)
         ctx.nodes = nodes
         ctx.leaves = fill is not None
         ctx.save_for_backward(node_shares, shares)
@@ -299,45 +300,3 @@ class _SubtreeLogSums(torch.autograd.Function):
         for (parents, children, parent), share in zip(*steps, strict=True):
             children.addcmul_(parents.index_select(0, parent), share)
         return ctx.nodes._values(rows.mul_(node_shares), grads[0], ctx.leaves), None, None
-
-
-class _ChildLogSums(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logs: Tensor, nodes: Nodes) -> Tensor:
-        rows = logs.reshape(-1, nodes.num_nodes).t()[1:].clone(memory_format=torch.contiguous_format)
-        ctx.parent = nodes.parent[1:]
-        sums = rows.new_full((nodes.num_inner, rows.shape[1]), -torch.inf)
-        _log_sums(rows, ctx.parent, sums, None, rows)
-        ctx.save_for_backward(rows)
-        return sums.t().reshape(*logs.shape[:-1], nodes.num_inner).contiguous()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (shares,) = ctx.saved_tensors
-        grad = grads[0]
-        width = 1 + len(shares)
-        rows = grad.new_zeros(width, shares.shape[1])
-        torch.mul(grad.reshape(shares.shape[1], -1).t().contiguous().index_select(0, ctx.parent), shares, out=rows[1:])
-        return rows.t().reshape(*grad.shape[:-1], width), None
-
-
-def _log_sums(logs: Tensor, index: Tensor, sums: Tensor, node_shares: Tensor | None, shares: Tensor) -> None:
-    """Add exp(logs) [R, B] by index [R] to exp(sums) [S, B], in logs; write the shares of old sums and of logs.
-
-    Without `node_shares` the old sums are 0: log -inf.
-    """
-    # Shares come from differences to the largest, so that they keep their digits. `shares` may be `logs`.
-    largest = sums.scatter_reduce(0, index[:, None].expand_as(logs), logs, "amax")
-    largest.clamp_min_(torch.finfo(logs.dtype).min)  # -inf minus -inf would be NaN
-    torch.sub(logs, largest.index_select(0, index), out=shares).exp_()
-    if node_shares is None:
-        total = torch.zeros_like(sums).index_add_(0, index, shares)
-    else:
-        torch.sub(sums, largest, out=node_shares).exp_()
-        total = node_shares.index_add(0, index, shares)
-    torch.add(largest, total.log(), out=sums)
-    total.clamp_min_(1.0)  # it is at least 1, or 0 if all were -inf
-    shares.div_(total.index_select(0, index))
-    if node_shares is not None:
-        node_shares.div_(total)

@@ -9,13 +9,13 @@ from hierbench.losses.class_embeddings import barz_denzler
 from hierbench.losses.class_losses import (
     cross_entropy,
     flamingo,
-    hafeature,
     hxe,
     multilevel_cross_entropy,
     soft_labels,
 )
 from hierbench.losses.correlations import cpcc, hypstructure
 from hierbench.losses.frames import haframe
+from hierbench.losses.level_couplings import hafeature
 from hierbench.losses.node_losses import conditional_softmax, descendant_softmax, hace
 
 __all__ = [

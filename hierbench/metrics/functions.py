@@ -7,24 +7,21 @@ y, predicted class c, ranked classes c_1, c_2, ...; A(n) the nodes from below th
 distance; LCA the lowest common ancestor; p probabilities.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from textwrap import fill
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from hierbench.hierarchy.class_names import class_indices, rows_in_order, scores_by_class
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.metrics.calibration import as_probabilities
-from hierbench.metrics.level_metrics import levels_from_paths
-from hierbench.metrics.metric_inputs import Evidence
-from hierbench.metrics.metric_table import SPEC_BY_NAME, compute_metrics, find_metric
-from hierbench.metrics.ranked_classes import INTEGERS, as_tensor
+from hierbench.metrics.function_inputs import (
+    Average,
+    Labels,
+    checked_average,
+    metric_of_classes,
+    metric_of_levels,
+    metric_of_scores,
+)
+from hierbench.metrics.metric_table import SPEC_BY_NAME, find_metric
 
-Average = Literal["micro", "macro"]
-Labels = Sequence[Any] | None
 INDENT = "    "  # of a docstring
 EXAMPLE_TREE = """\
         >>> from hierbench import Hierarchy, metrics
@@ -70,7 +67,7 @@ def top1_score(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
         >>> metrics.top1_score(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree)
         0.5
     """
-    return _of_classes("top1", y_true, y_pred, tree)
+    return metric_of_classes("top1", y_true, y_pred, tree)
 
 
 @_described("mistake_severity")
@@ -83,7 +80,7 @@ def mistake_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
         >>> metrics.mistake_severity(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree)
         1.5
     """
-    return _of_classes("mistake_severity", y_true, y_pred, tree)
+    return metric_of_classes("mistake_severity", y_true, y_pred, tree)
 
 
 @_described("hierdist@1")
@@ -96,7 +93,7 @@ def hierarchical_distance(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
         >>> metrics.hierarchical_distance(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree)
         0.75
     """
-    return _of_classes("hierdist@1", y_true, y_pred, tree)
+    return metric_of_classes("hierdist@1", y_true, y_pred, tree)
 
 
 @_described("level_accuracy@l")
@@ -118,7 +115,7 @@ def level_accuracy_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, level: in
         >>> metrics.level_accuracy_score(["oak", "fern", "cat", "cat"], ["oak", "oak", "fern", "cat"], tree, level=1)
         0.75
     """
-    return _of_classes(f"level_accuracy@{level}", y_true, y_pred, tree)
+    return metric_of_classes(f"level_accuracy@{level}", y_true, y_pred, tree)
 
 
 @_described("hp_micro", "hp_macro")
@@ -141,7 +138,7 @@ def hierarchical_precision_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, a
         >>> metrics.hierarchical_precision_score(["oak", "fern", "cat"], ["oak", "oak", "fern"], tree)
         0.5
     """
-    return _of_classes(f"hp_{_checked(average)}", y_true, y_pred, tree)
+    return metric_of_classes(f"hp_{checked_average(average)}", y_true, y_pred, tree)
 
 
 @_described("hr_micro", "hr_macro")
@@ -154,7 +151,7 @@ def hierarchical_recall_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, aver
         >>> metrics.hierarchical_recall_score(["oak", "fern", "cat"], ["oak", "oak", "fern"], tree)
         0.5
     """
-    return _of_classes(f"hr_{_checked(average)}", y_true, y_pred, tree)
+    return metric_of_classes(f"hr_{checked_average(average)}", y_true, y_pred, tree)
 
 
 @_described("hf_micro", "hf_macro")
@@ -167,7 +164,7 @@ def hf1_score(y_true: Any, y_pred: Any, tree: Hierarchy, *, average: Average = "
         >>> metrics.hf1_score(["oak", "fern", "cat"], ["oak", "oak", "fern"], tree)
         0.5
     """
-    return _of_classes(f"hf_{_checked(average)}", y_true, y_pred, tree)
+    return metric_of_classes(f"hf_{checked_average(average)}", y_true, y_pred, tree)
 
 
 @_described("information_severity")
@@ -180,7 +177,7 @@ def information_severity(y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
         >>> metrics.information_severity(["oak", "fern"], ["fern", "oak"], tree)
         1.0
     """
-    return _of_classes("information_severity", y_true, y_pred, tree)
+    return metric_of_classes("information_severity", y_true, y_pred, tree)
 
 
 @_described("hierdist@k")
@@ -202,7 +199,7 @@ def hierdist_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int = 5
         >>> metrics.hierdist_at_k_loss(["oak", "cat"], [[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]], tree, k=2)
         0.75
     """
-    return _of_scores(f"hierdist@{k}", y_true, y_score, tree, labels)
+    return metric_of_scores(f"hierdist@{k}", y_true, y_score, tree, labels)
 
 
 @_described("min_distance@k")
@@ -215,7 +212,7 @@ def min_distance_at_k_loss(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int
         >>> metrics.min_distance_at_k_loss(["oak", "cat"], [[0.3, 0.6, 0.1], [0.7, 0.2, 0.1]], tree, k=2)
         1.0
     """
-    return _of_scores(f"min_distance@{k}", y_true, y_score, tree, labels)
+    return metric_of_scores(f"min_distance@{k}", y_true, y_score, tree, labels)
 
 
 @_described("hops@k")
@@ -228,7 +225,7 @@ def hops_score(y_true: Any, y_score: Any, tree: Hierarchy, *, k: int | None = No
         >>> metrics.hops_score(["oak", "cat"], [[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]], tree)
         1.0
     """
-    return _of_scores("hops" if k is None else f"hops@{k}", y_true, y_score, tree, labels)
+    return metric_of_scores("hops" if k is None else f"hops@{k}", y_true, y_score, tree, labels)
 
 
 @_described("level_accuracy_lifted@l")
@@ -243,7 +240,7 @@ def lifted_level_accuracy_score(
         >>> metrics.lifted_level_accuracy_score(["oak", "oak"], [[0.3, 0.3, 0.4], [0.1, 0.2, 0.7]], tree, level=1)
         0.5
     """
-    return _of_scores(f"level_accuracy_lifted@{level}", y_true, y_score, tree, labels)
+    return metric_of_scores(f"level_accuracy_lifted@{level}", y_true, y_score, tree, labels)
 
 
 @_described("ece")
@@ -256,7 +253,7 @@ def expected_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, la
         >>> metrics.expected_calibration_error(["oak", "cat"], [[0.75, 0.25, 0.0], [0.75, 0.0, 0.25]], tree)
         0.25
     """
-    return _of_scores("ece", y_true, y_score, tree, labels)
+    return metric_of_scores("ece", y_true, y_score, tree, labels)
 
 
 @_described("mce")
@@ -269,7 +266,7 @@ def maximum_calibration_error(y_true: Any, y_score: Any, tree: Hierarchy, *, lab
         >>> metrics.maximum_calibration_error(["oak", "cat"], [[0.75, 0.25, 0.0], [0.0, 0.5, 0.5]], tree)
         0.5
     """
-    return _of_scores("mce", y_true, y_score, tree, labels)
+    return metric_of_scores("mce", y_true, y_score, tree, labels)
 
 
 @_described("haurc_climbing", "haurc_selective")
@@ -293,7 +290,7 @@ def haurc_loss(
     """
     if rule not in ("climbing", "selective"):
         raise ValueError(f'rule must be "climbing" or "selective", got {rule!r}')
-    return _of_scores(f"haurc_{rule}", y_true, y_score, tree, labels)
+    return metric_of_scores(f"haurc_{rule}", y_true, y_score, tree, labels)
 
 
 @_described("fpa")
@@ -312,7 +309,7 @@ def full_path_accuracy_score(y_true: Any, y_levels: Any, tree: Hierarchy) -> flo
         >>> metrics.full_path_accuracy_score(["oak", "cat"], [[1, 0], [1, 2]], tree)  # animal 0, plant 1
         0.5
     """
-    return _of_levels("fpa", y_true, y_levels, tree)
+    return metric_of_levels("fpa", y_true, y_levels, tree)
 
 
 @_described("tice")
@@ -326,80 +323,4 @@ def tree_inconsistency_loss(y_true: Any, y_levels: Any, tree: Hierarchy) -> floa
         >>> metrics.tree_inconsistency_loss(["oak", "cat"], [[1, 0], [1, 2]], tree)  # a cat is no plant
         0.5
     """
-    return _of_levels("tice", y_true, y_levels, tree)
-
-
-def _checked(average: Average) -> Average:
-    if average not in ("micro", "macro"):
-        raise ValueError(f'average must be "micro" or "macro", got {average!r}')
-    return average
-
-
-def _of_classes(name: str, y_true: Any, y_pred: Any, tree: Hierarchy) -> float:
-    """Return a metric of the registry of predicted classes."""
-    info = find_metric(name, tree)
-    family = name.partition("@")[0]
-    true = _as_class_indices(y_true, tree, "y_true")
-    predicted = _as_class_indices(y_pred, tree, "y_pred")
-    _check_lengths(true, predicted, "y_pred")
-    needs = predicted
-    if family in ("top1", "mistake_severity", "hierdist"):
-        needs = predicted[:, None]  # ranked classes, of which there is one
-    elif family == "level_accuracy":
-        needs = levels_from_paths(predicted, tree)
-    return _fraction(name, info.compute_from((needs,), true, tree))
-
-
-def _of_scores(name: str, y_true: Any, y_score: Any, tree: Hierarchy, labels: Labels) -> float:
-    """Return a metric of the registry of scores; the columns of a data frame are as it names them, without labels."""
-    info = find_metric(name, tree)  # an error for a k or level that the tree does not have
-    true = _as_class_indices(rows_in_order(y_score, y_true, "y_score"), tree, "y_true")
-    y_score = scores_by_class(y_score, tree, "y_score") if labels is None else y_score
-    scores = as_tensor(y_score, "y_score must be real numbers [N, K]")
-    if scores.ndim != 2 or scores.shape[1] != tree.num_classes:
-        raise ValueError(f"y_score must be [N, {tree.num_classes}], a column per class, got {tuple(scores.shape)}")
-    _check_lengths(true, scores, "y_score")
-    if labels is not None:
-        scores = scores[:, _columns(labels, tree)]
-    if scores.dtype in INTEGERS:
-        scores = scores.double()
-    probabilities = scores if info.ranked else as_probabilities(scores)
-    evidence = Evidence(scores, true.to(scores.device), tree, probabilities)
-    return _fraction(name, compute_metrics([name], evidence)[name])
-
-
-def _of_levels(name: str, y_true: Any, y_levels: Any, tree: Hierarchy) -> float:
-    """Return a metric of the registry of a prediction per level."""
-    levels = as_tensor(y_levels, "y_levels must be integers [N, L]")
-    true = _as_class_indices(y_true, tree, "y_true")
-    return _fraction(name, find_metric(name).compute_from((levels,), true.to(levels.device), tree))
-
-
-def _fraction(name: str, value: float) -> float:
-    return value / find_metric(name).scale
-
-
-def _as_class_indices(values: Any, tree: Hierarchy, name: str) -> Tensor:
-    """Return class indices [N] of class indices or names; a ValueError unless they are one per example, N > 0."""
-    values = values.detach().cpu() if hasattr(values, "detach") else values
-    array = values if np.ma.is_masked(values) else np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must have one class per example, [N], got the shape {array.shape}")
-    if not len(array):
-        raise ValueError(f"{name} is empty: no examples to evaluate")
-    return torch.from_numpy(class_indices(array, tree, name))
-
-
-def _columns(labels: Sequence[Any], tree: Hierarchy) -> Tensor:
-    """Return for each class of the tree its column; a ValueError unless each has one."""
-    columns = _as_class_indices(labels, tree, "labels")
-    if len(columns) != tree.num_classes or len(columns.unique()) != tree.num_classes:
-        raise ValueError(
-            f"labels must name each of the {tree.num_classes} classes of the tree once, got {len(columns)}"
-        )
-    return columns.argsort()
-
-
-def _check_lengths(true: Any, other: Any, name: str) -> None:
-    if len(true) != len(other):
-        raise ValueError(f"y_true has {len(true):,} examples, {name} {len(other):,}")
+    return metric_of_levels("tice", y_true, y_levels, tree)

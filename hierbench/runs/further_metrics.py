@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.record import Record, Records, is_number
+from hierbench.runs.record import Record, is_number
+from hierbench.runs.records import Records
 from hierbench.utils.files import read_json_object, write_json
 
 FURTHER_FILE = "further-metrics.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -19,13 +19,11 @@ from hierbench.config.scored_spec import Scored
 from hierbench.config.spec import DatasetSpec, Spec
 from hierbench.hierarchy.label_tree import IntArray
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.requests import Request, find_budget, only_ablated, read_budgets
 from hierbench.runs.state import Note, State
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.arrays import load_arrays
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LARGEST_TEXT, file_digest, read_bytes, read_text, refuse_links
-from hierbench.utils.text import one_line
 
 COMPACT = "predictions-compact.npz"  # see `hierbench.runs.compact`
 OF_ONE = ("seed", "base")  # fields that differ between the specs of a row
@@ -256,7 +254,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_METRIC
 
 
-def _variant_key(record: Record) -> tuple[str, str, str]:
+def variant_key(record: Record) -> tuple[str, str, str]:
     """Return the key that variants of one row share."""
     return record.job.method.name, record.job.type, comparison_of_row(record.row)
 
@@ -266,7 +264,7 @@ def differing_params(records: Iterable[Record]) -> dict[str, str]:
     groups: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
     for record in records:
         if record.spec is not None:
-            groups.setdefault(_variant_key(record), {})[record.id] = record.job.method.params
+            groups.setdefault(variant_key(record), {})[record.id] = record.job.method.params
     text_by_id = {}
     for group in groups.values():
         first = next(iter(group.values()))
@@ -275,84 +273,3 @@ def differing_params(records: Iterable[Record]) -> dict[str, str]:
             for run_id, params in group.items():
                 text_by_id[run_id] = ", ".join(f"{name}={params.get(name)}" for name in names)
     return text_by_id
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """The runs of one folder, in the order in which they were asked for.
-
-    Attributes:
-        root: the folder.
-        by_id: the runs, {id: record}.
-        rejected_row_ids: ids of runs in rejected rows.
-        requests: of the folder, oldest first.
-        notes: a line on each request that is ignored.
-    """
-
-    root: Path
-    by_id: Mapping[str, Record] = field(default_factory=dict)
-    rejected_row_ids: frozenset[str] = frozenset()
-    requests: tuple[Request, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def __getitem__(self, run_id: str) -> Record:
-        """Return a run; a UserError where it is not here."""
-        if run_id not in self.by_id:
-            raise UserError(f"run {one_line(run_id, 12)} is not in {self.root}")
-        return self.by_id[run_id]
-
-    def __contains__(self, run_id: object) -> bool:
-        """Whether a run is here."""
-        return run_id in self.by_id
-
-    def __iter__(self) -> Iterator[Record]:
-        """Yield the runs."""
-        return iter(self.by_id.values())
-
-    def __len__(self) -> int:
-        """Return the number of runs."""
-        return len(self.by_id)
-
-    def get(self, run_id: str) -> Record | None:
-        """Return a run, None where it is not here."""
-        return self.by_id.get(run_id)
-
-    @cached_property
-    def ablated(self) -> frozenset[str]:
-        """The ids of variants of an ablation: whole rows beside another one of the same method, type and settings.
-
-        An ablation's request leaves out nothing else: neither a seed of a row nor a whole method.
-        """
-        named = only_ablated(self.requests)
-        if not named:
-            return frozenset()
-        shown = set[str]()
-        requested_variants = set[tuple[str, str, str]]()
-        for record in self:
-            if record.spec is not None and record.id not in named:
-                shown.add(record.row)
-                requested_variants.add(_variant_key(record))
-        return frozenset(
-            record.id
-            for record in self
-            if record.spec is not None and record.row not in shown and _variant_key(record) in requested_variants
-        )
-
-    @cached_property
-    def _budgets(self) -> Mapping[str, list[Mapping[str, Any]]]:
-        return read_budgets(self.requests)
-
-    def tuning_budget(self, record: Record) -> dict[str, Any] | None:
-        """Return the search that chose the hyperparameters of a run, None if no search is recorded."""
-        return find_budget(record.id, record.job, self._budgets)
-
-    def with_bases(self, ids: Iterable[str]) -> list[str]:
-        """Return the ids of runs, of their bases, and of their bases' bases."""
-        ids_in_order = dict[str, None]()
-        pending = list(ids)
-        while pending:
-            run_id = pending.pop(0)
-            if run_id not in ids_in_order:
-                ids_in_order[run_id] = None
-                pending += self.by_id[run_id].bases if run_id in self.by_id else ()
-        return list(ids_in_order)

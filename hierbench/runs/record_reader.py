@@ -20,7 +20,8 @@ from pydantic_core import from_json
 from hierbench.config.scored_spec import Scored, is_scored
 from hierbench.config.spec import CODE_VERSION, Spec, json_digest
 from hierbench.runs.integrity import PREDICTIONS, checked_status, read_files
-from hierbench.runs.record import COMPACT, OF_ONE, Record, Records, is_number, spec_of_row
+from hierbench.runs.record import COMPACT, OF_ONE, Record, is_number, spec_of_row
+from hierbench.runs.records import Records
 from hierbench.runs.requests import MAX_REQUESTS_BYTES, oldest_first, read_requests
 from hierbench.runs.run_archive import opened
 from hierbench.runs.state import Note, State

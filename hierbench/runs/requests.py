@@ -15,7 +15,6 @@ again. Tuned hyperparameters are among the options with their values.
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from hierbench.runs.store import RUN_ID
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import LARGEST_TEXT, parse_json_object, read_bytes, refuse_links, write_bytes, write_text
 from hierbench.utils.lock import Lock
-from hierbench.utils.text import counted, is_path, one_line
+from hierbench.utils.text import counted, is_path, one_line, without_paths
 
 REQUESTS_FILE = "requests.jsonl"
 ID_DIGITS = 16
@@ -174,52 +173,14 @@ def extend_request(
     return extended
 
 
-def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str], *, later: bool = False) -> None:
-    """Add the requests of another folder that name published runs, as the newest.
-
-    One that asked the same for no other runs is replaced. What is published has no paths and no ids of other runs. Runs
-    of a `later` part of a publication that no request names get one without options, in the order of `ids`, as they
-    count after those of the earlier parts.
-    """
-    request_by_id = {request.id: request for request in read_requests(root)}
-    reduced = [_publish(request, ids) for request in read_requests(source, [])]
-    published_requests = [request for request in reduced if request.ids]
-    named = {run_id for request in published_requests for run_id in request.ids}
-    unnamed = [run_id for run_id in ids if run_id not in named]
-    if later and unnamed:
-        published_requests.insert(0, with_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
-    first: dict[tuple[str, str], Request] = {}  # by options and first run
-    for request in [*request_by_id.values(), *published_requests]:
-        digest = json_digest([request.kind, request.dataset, request.options])
-        runs = set(request.ids)
-        for run_id in request.ids:
-            other = first.get((digest, run_id))
-            if other is not None and runs.issuperset(other.ids):
-                request_by_id.pop(other.id, None)
-        request_by_id.pop(request.id, None)
-        request_by_id[request.id] = first[digest, request.ids[0] if request.ids else ""] = request
-    _write(root, request_by_id.values())
-
-
-def keep_requests(root: Path, ids: Sequence[str]) -> None:
-    """Remove all ids but these from a publication's requests, and the requests that have no others."""
-    _write(root, [request for request in (_publish(request, ids) for request in read_requests(root)) if request.ids])
-
-
-def _publish(request: Request, ids: Iterable[str]) -> Request:
-    kept_ids = set(ids)
-    kept: dict[str, Any] = {name: without_paths(getattr(request, name)) for name in ("options", "budget")}
-    kept["ids"] = tuple(run_id for run_id in request.ids if run_id in kept_ids)
-    return with_id(**{**dict(request), **kept})
-
-
 def with_id(**content: Any) -> Request:
     """Return a request whose id is the digest of its content."""
     request = Request(**{**content, "id": "0" * ID_DIGITS})
     return request.model_copy(update={"id": request.digest})
 
 
-def _write(root: Path, requests: Iterable[Request]) -> None:
+def write_requests(root: Path, requests: Iterable[Request]) -> None:
+    """Write the whole file; there is none without requests."""
     lines = [json.dumps(request.model_dump(mode="json", by_alias=True)) + "\n" for request in requests]
     if lines:
         write_text(root / REQUESTS_FILE, "".join(lines))
@@ -250,18 +211,6 @@ def command_words(options: Mapping[str, Any]) -> list[str]:
     for override in options.get("overrides") or ():
         words += ["--set", str(override)]
     return [*words, *(["--tuned"] if options.get("tuned") else [])]
-
-
-PATH = re.compile(r"""(^|(?<=[=\s,;"'\[{(]))(~|\.{1,2}|file:/*)?/([^"'\],;}]*/)?""")
-
-
-def without_paths(content: Any) -> Any:
-    """Return JSON types with the last part of every path in them."""
-    if isinstance(content, Mapping):
-        return {str(key): without_paths(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [without_paths(value) for value in content]
-    return PATH.sub("", content) if isinstance(content, str) else content
 
 
 def read_budgets(requests: Iterable[Request]) -> dict[str, list[Mapping[str, Any]]]:

@@ -20,7 +20,8 @@ from hierbench.hierarchy.readers import shipped_paths
 from hierbench.metrics.calibration import ScoreKind, as_probabilities, probability_rows
 from hierbench.metrics.metric_inputs import Evidence
 from hierbench.runs.further_metrics import first_base
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 
 

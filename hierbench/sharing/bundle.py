@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from hierbench.config.spec import json_digest
 from hierbench.data.prepared import find_for_spec
 from hierbench.hierarchy.label_tree import IntArray
 from hierbench.leaderboard.board import Board
@@ -16,14 +17,16 @@ from hierbench.runs.answer_file import ANSWERS_FILE, kept_answers
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.integrity import PREDICTIONS
 from hierbench.runs.method_files import is_code
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_record, read_records
-from hierbench.runs.requests import keep_requests, publish_requests
+from hierbench.runs.records import Records
+from hierbench.runs.requests import Request, read_requests, with_id, write_requests
 from hierbench.runs.run_archive import opened
 from hierbench.runs.run_evidence import Trees
 from hierbench.sharing import published_tree
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import write_bytes, write_json
+from hierbench.utils.text import without_paths
 
 PUBLISHED_FILES = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
 
@@ -162,3 +165,43 @@ def _record_files(record: Record) -> list[tuple[str, bytes]]:
             raise UserError(f"{record.folder / name} cannot be published: it is not the method that ran")
         files.append((name, content))
     return files
+
+
+def publish_requests(root: Path, source: Path, dataset: str, ids: Sequence[str], *, later: bool = False) -> None:
+    """Add the requests of another folder that name published runs, as the newest.
+
+    One that asked the same for no other runs is replaced. What is published has no paths and no ids of other runs. Runs
+    of a `later` part of a publication that no request names get one without options, in the order of `ids`, as they
+    count after those of the earlier parts.
+    """
+    request_by_id = {request.id: request for request in read_requests(root)}
+    reduced = [_publish(request, ids) for request in read_requests(source, [])]
+    published_requests = [request for request in reduced if request.ids]
+    named = {run_id for request in published_requests for run_id in request.ids}
+    unnamed = [run_id for run_id in ids if run_id not in named]
+    if later and unnamed:
+        published_requests.insert(0, with_id(kind="comparison", dataset=dataset, ids=tuple(unnamed)))
+    first: dict[tuple[str, str], Request] = {}  # by options and first run
+    for request in [*request_by_id.values(), *published_requests]:
+        digest = json_digest([request.kind, request.dataset, request.options])
+        runs = set(request.ids)
+        for run_id in request.ids:
+            other = first.get((digest, run_id))
+            if other is not None and runs.issuperset(other.ids):
+                request_by_id.pop(other.id, None)
+        request_by_id.pop(request.id, None)
+        request_by_id[request.id] = first[digest, request.ids[0] if request.ids else ""] = request
+    write_requests(root, request_by_id.values())
+
+
+def keep_requests(root: Path, ids: Sequence[str]) -> None:
+    """Remove all ids but these from a publication's requests, and the requests that have no others."""
+    kept = [_publish(request, ids) for request in read_requests(root)]
+    write_requests(root, [request for request in kept if request.ids])
+
+
+def _publish(request: Request, ids: Iterable[str]) -> Request:
+    kept_ids = set(ids)
+    kept: dict[str, Any] = {name: without_paths(getattr(request, name)) for name in ("options", "budget")}
+    kept["ids"] = tuple(run_id for run_id in request.ids if run_id in kept_ids)
+    return with_id(**{**dict(request), **kept})

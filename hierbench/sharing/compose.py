@@ -13,8 +13,8 @@ from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import ConsistencyCheck, FolderReport
-from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.records import Records
 from hierbench.runs.run_archive import pack_folder
 from hierbench.sharing.bundle import Bundle, published_ids
 from hierbench.sharing.pictures import draw_pictures

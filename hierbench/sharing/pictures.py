@@ -7,7 +7,7 @@ from pathlib import Path
 from hierbench.figures.plots import style
 from hierbench.figures.plots.figure_data import FigureRequest, draw
 from hierbench.leaderboard.board import Board
-from hierbench.runs.record import Records
+from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import one_line
 

@@ -13,8 +13,8 @@ from hierbench.leaderboard.board_data import SCORED
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.formats import Format
 from hierbench.metrics.metric_table import user_metrics
-from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.records import Records
 from hierbench.sharing.bundle import published_ids
 from hierbench.sharing.compose import Publication, RunGroup, columns_of_published, compose, refuse_rejected
 from hierbench.sharing.publication_folder import SUFFIXES, checked_place, existing_names, replaced

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hierbench.api.code import installed_code
 from hierbench.runs.method_files import SOURCES_FOLDER, kept_source, source_folders, source_name
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.files import write_bytes
 from hierbench.utils.text import one_line
 

@@ -22,7 +22,8 @@ from hierbench.leaderboard.statistics import Row
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
 from hierbench.runs.method_files import kept_source, source_folders
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import is_path, one_line
 
@@ -175,7 +176,8 @@ def plan_from_options(options: Options, spec: Spec) -> list[Job]:
     methods, _ = find_methods(requested_methods(options))
     check_request(recipe, methods, types, options.overrides)
     tree = SimpleNamespace(digest=lambda: spec.dataset.hierarchy)
-    data = cast("Prepared", SimpleNamespace(digest=spec.dataset.digest, hierarchy=lambda distance: tree))
+    recorded = {"digest": spec.dataset.digest, "hierarchy": lambda distance: tree, "has_labels_above": False}
+    data = cast("Prepared", SimpleNamespace(**recorded))
     num_seeds = requested_seeds(options, recipe)
     return make_jobs(resolve_model(recipe), data, methods, types, num_seeds, spec.weights)
 

@@ -21,8 +21,9 @@ from hierbench.execution.request import requested_recipe, resolve
 from hierbench.execution.resources import choose_device
 from hierbench.leaderboard.row_checks import same_environment
 from hierbench.runs.integrity import PREDICTIONS
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_record
+from hierbench.runs.records import Records
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.state import State
 from hierbench.studies.comparison import plan_comparison

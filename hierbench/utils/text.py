@@ -1,7 +1,8 @@
 """Makes text from data safe to show: one line, nothing hidden, nothing that a terminal or markdown acts upon."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 REPLACEMENT = "\ufffd"
 
@@ -54,3 +55,15 @@ def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
 def is_path(method: str) -> bool:
     """Whether a method is given by path rather than by name."""
     return method.endswith(".py") or "/" in method
+
+
+FOLDERS_OF_PATH = re.compile(r"""(^|(?<=[=\s,;"'\[{(]))(~|\.{1,2}|file:/*)?/([^"'\],;}]*/)?""")
+
+
+def without_paths(content: Any) -> Any:
+    """Return JSON types with the last part of every path in them."""
+    if isinstance(content, Mapping):
+        return {str(key): without_paths(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [without_paths(value) for value in content]
+    return FOLDERS_OF_PATH.sub("", content) if isinstance(content, str) else content

@@ -18,7 +18,7 @@ from hierbench.leaderboard.set_tests import signed_rank_p
 from hierbench.leaderboard.statistics import Row, Summary
 from hierbench.leaderboard.verdict import VerdictRows
 from hierbench.leaderboard.verdict_table import claim_sentence, verdict_table
-from hierbench.runs.record import Records
+from hierbench.runs.records import Records
 from hierbench.runs.requests import with_id
 
 PROTOCOL = read_protocol()

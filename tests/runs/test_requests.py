@@ -19,16 +19,16 @@ from hierbench.runs import requests
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.requests import (
     extend_request,
-    publish_requests,
     read_requests,
     record_request,
     request_options,
-    without_paths,
 )
 from hierbench.runs.state import State
 from hierbench.runs.store import Store
+from hierbench.sharing.bundle import publish_requests
 from hierbench.sharing.publication import publish
 from hierbench.utils.errors import UserError
+from hierbench.utils.text import without_paths
 from tests.support.publications import loose
 from tests.support.short import SMALL
 

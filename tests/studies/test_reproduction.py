@@ -16,7 +16,7 @@ from hierbench.config.spec import Spec
 from hierbench.execution.jobs import find_methods, make_jobs
 from hierbench.leaderboard.selection import split_name
 from hierbench.models.libraries.lookup import resolve_model
-from hierbench.runs.record import Records
+from hierbench.runs.records import Records
 from hierbench.runs.requests import Request, command_words, request_options
 from hierbench.runs.run_archive import opened
 from hierbench.studies.reproduction import find_rows, recorded_options

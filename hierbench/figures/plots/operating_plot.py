@@ -18,7 +18,8 @@ from hierbench.figures.plots.figure_data import (
 from hierbench.leaderboard.extra_columns import counted_runs, measure
 from hierbench.leaderboard.statistics import summarise
 from hierbench.leaderboard.table import Interval
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.runs.run_evidence import Trees, read_evidence
 from hierbench.utils.console import Meter
 from hierbench.utils.errors import UserError

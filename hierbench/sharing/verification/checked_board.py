@@ -12,7 +12,7 @@ from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.image_intervals import with_examples
 from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
-from hierbench.runs.record import Records
+from hierbench.runs.records import Records
 from hierbench.sharing.verification.inspection import inspect
 from hierbench.sharing.verification.published_answers import tree_finder
 from hierbench.sharing.verification.published_tables import check_tables

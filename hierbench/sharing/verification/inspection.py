@@ -16,8 +16,8 @@ from hierbench.leaderboard.row_checks import check_rows, rejected_rows
 from hierbench.metrics.metric_table import compute_in_parts, follows_from_ranks
 from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import FURTHER_FILE, published_values
-from hierbench.runs.record import Records
 from hierbench.runs.record_reader import read_records
+from hierbench.runs.records import Records
 from hierbench.runs.run_archive import opened
 from hierbench.runs.run_check import RunCheck
 from hierbench.runs.run_evidence import Trees, evidence_of_ranks, read_evidence

@@ -19,7 +19,8 @@ from hierbench.leaderboard.board_answers import BoardAnswers, best_classes, boar
 from hierbench.leaderboard.formats import render
 from hierbench.runs.answer_file import ANSWERS_FILE, RunAnswers, kept_answers
 from hierbench.runs.findings import ConsistencyCheck
-from hierbench.runs.record import Record, Records
+from hierbench.runs.record import Record
+from hierbench.runs.records import Records
 from hierbench.runs.run_archive import opened
 from hierbench.runs.run_evidence import Trees
 from hierbench.sharing.published_tree import shipped_tree, tree_beside

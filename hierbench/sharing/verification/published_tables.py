@@ -21,7 +21,7 @@ from hierbench.leaderboard.statistics import PAPER_METRICS
 from hierbench.runs.findings import ConsistencyCheck
 from hierbench.runs.further_metrics import read_further
 from hierbench.runs.method_files import changed_sources, source_folders
-from hierbench.runs.record import Records
+from hierbench.runs.records import Records
 from hierbench.runs.state import STATE_ORDER, Note, State
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.publication_folder import ANSWERS
