@@ -38,14 +38,21 @@ def readme_part(evidence: VerdictRows) -> str:
     """Return the picture, and the ten claims as a list."""
     if not any(evidence.rows.values()):
         return NO_RUNS
-    sets = {data for rows in evidence.rows.values() for data in rows if data in evidence.protocol.decide}
     lines = [f"- {claim_sentence(result, evidence)}" for result in evidence.claims]
-    num_sets = len(evidence.protocol.decide)
-    about = (
-        f"So far {len(sets)} of {num_sets} sets have runs; a claim is open until all have its rows on both networks."
-    )
-    is_open = not all(map(evidence.is_complete, evidence.claims))
-    return "\n".join([PICTURE.format(folder="docs/pictures"), "", *([about, ""] if is_open else []), *lines])
+    return "\n".join([PICTURE.format(folder="docs/pictures"), "", conclusion(evidence), "", *lines])
+
+
+def conclusion(evidence: VerdictRows) -> str:
+    """Return which claims hold, which do not, which are open, and which of these wait for runs."""
+    results = evidence.claims
+    ids_by_verdict = {
+        verdict: [f"({result.claim.id})" for result in results if evidence.verdict_of(result) == verdict]
+        for verdict in ("yes", "no", "open")
+    }
+    shown = [f"{verdict.capitalize()}: {', '.join(ids) or 'none'}." for verdict, ids in ids_by_verdict.items()]
+    waiting = [f"({result.claim.id})" for result in results if not evidence.is_complete(result)]
+    wait = f"Not all sets have the runs of {', '.join(waiting)}, which can only lower the other claims' corrected p."
+    return " ".join([*shown, *([wait] if waiting else [])])
 
 
 def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
@@ -58,7 +65,7 @@ def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
         cells = [check["claims"].get(name) for name in names]
         shown = ["" if cell is None else f"{_effects(cell['effects'])} ({cell['p']:.2g})" for cell in cells]
         checks.append(f"| {check['check']} | " + " | ".join(shown) + " |")
-    parts = [render(verdict_table(evidence)).strip(), "### Checks", CHECKS, "\n".join(checks)]
+    parts = [conclusion(evidence), render(verdict_table(evidence)).strip(), "### Checks", CHECKS, "\n".join(checks)]
     first = orders[RANK_METRICS[0]]
     if first.rows:
         head = "| Method | " + " | ".join(PAPER_BY_NAME[metric].title for metric in orders) + " | Seconds |"

@@ -48,7 +48,9 @@ def report(
         str, "Column or array of what images are of, a specimen or site: those of one are drawn together."
     ] = "",
     train_counts: Annotated[Path | None, "Training images of each class, CLASS,NUMBER lines or JSON."] = None,
-    rules: Annotated[str | None, "Decision rules, separated by commas, as of hierbench answers."] = None,
+    rules: Annotated[
+        str | None, "Decision rules, separated by commas, as of hierbench answers; or none, which is faster."
+    ] = None,
     runs: RunsOption = Path("runs"),
     data_dir: DataOption = Path("data"),
     request: RequestOption = None,
@@ -66,7 +68,7 @@ def report(
     from hierbench.studies.report.rule_fitting import REPORT_RULES
     from hierbench.studies.scoring.prediction_parts import ReadingOptions
 
-    settings = ReportSettings(split_rules(rules) if rules else REPORT_RULES)
+    settings = ReportSettings([] if rules == "none" else split_rules(rules) if rules else REPORT_RULES)
     if (dataset is None) == (not files) or (dataset is None) != (rows is None):
         raise UserError("give files of predictions with --tree, or --dataset with --rows of its table")
     file_options = {

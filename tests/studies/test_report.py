@@ -221,6 +221,27 @@ def test_without_validation_no_image_is_answered_by_a_rule_that_saw_it():
     assert sorted(np.concatenate([rows for _, rows in answers.fitted])) == list(range(300))
 
 
+def test_thresholds_that_say_nothing_are_not_recommended():
+    tree = Hierarchy.from_paths(deep(60))
+    scores = np.random.default_rng(0).normal(size=(400, 60))
+    text = str(hierbench.report(scores, np.arange(400) % 60, tree, order="tree", resamples=0))
+    assert "For thresholds by rank: none; no rank is right for 90% of the images at any threshold" in text
+
+
+def test_without_rules_the_other_parts_are_the_same(tmp_path):
+    tree = Hierarchy.from_paths(deep(60))
+    scores, targets = drawn(tree, 300, 5)
+    full, part = (hierbench.report(scores, targets, tree, order="tree", **rules) for rules in ({}, {"rules": []}))
+    assert part.content()["rules"] == part.content()["recommended"] == part.content()["sets"] == []
+    for name in ("summary", "references", "levels", "confusions", "branches"):
+        assert part.content()[name] == full.content()[name]
+    assert "nothing is fitted: no rules are asked for." in str(part)
+    part.write(tmp_path / "page.html")
+    assert "Nothing is fitted: no rules are asked for." in (tmp_path / "page.html").read_text()
+    with pytest.raises(UserError, match="no rule was fitted"):
+        part.rule  # noqa: B018
+
+
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 def test_a_rule_is_a_file_that_a_product_applies(kind, tmp_path):
     tree = Hierarchy.from_edges(

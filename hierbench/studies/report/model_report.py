@@ -40,7 +40,7 @@ class ReportSettings:
     """What a report computes.
 
     Attributes:
-        rules: decision rules, see `hierbench.answers.choices.parse_choices`.
+        rules: decision rules, see `hierbench.answers.choices.parse_choices`; none leaves the temperature alone.
         resamples: of the bootstrap; 0 for no intervals.
         seed: of all draws.
 
@@ -130,7 +130,7 @@ def make_report(
     ordered = same_images([images for side in sides for images in side])
     split = [ordered[: len(sides[0])], ordered[len(sides[0]) :]]
     choices = report_choices(settings.rules)
-    absent = dict[str, str]()
+    absent = dict[str, str]() if choices else {"rules": "no rules are asked for."}
     made = list[Side]()
     for name, seeds, validation in zip(names, split, validations, strict=False):
         if validation and len(validation) != len(seeds):

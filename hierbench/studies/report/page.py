@@ -24,7 +24,7 @@ def page_text(report: ReportNumbers) -> str:
     environment.filters["interval"] = sentences.with_interval
     template = (resources.files("hierbench.studies.report") / "page.html.j2").read_text(encoding="utf-8")
     pictures = {"mistakes": Markup(drawings.icicle(report).svg)}
-    if report.first.answers:
+    if report.recommended:
         pictures["rules"] = Markup(drawings.answers(report).svg)
     if report.second is not None and report.resampling.resamples:
         pictures["against"] = Markup(drawings.differences(report).svg)

@@ -100,7 +100,7 @@ class ReportNumbers:
     @cached_property
     def recommended(self) -> list[Recommended]:
         """The rule for each of three goals; [] without rules."""
-        return recommend(self.first.answers, self.choices) if self.first.answers else []
+        return recommend(self.first.answers, self.choices) if self.first.answers and self.choices else []
 
     @cached_property
     def curves(self) -> dict[str, list[tuple[float, float]]]:
@@ -109,8 +109,8 @@ class ReportNumbers:
 
     @cached_property
     def sets(self) -> list[dict[str, Any]]:
-        """Sets of classes at 90 %; [] without scores."""
-        return sets_of(self.first.answers[0]) if self.first.answers else []
+        """Sets of classes at 90 %; [] without rules."""
+        return sets_of(self.first.answers[0]) if self.first.answers and self.choices else []
 
     @cached_property
     def changes(self) -> list[MetricChange]:
@@ -136,7 +136,7 @@ class ReportNumbers:
         """Return the rule that is recommended for a goal: "information", "nearest" or "ranks"."""
         if goal not in GOALS:
             raise unknown_name("goal", goal, GOALS)
-        if not self.first.answers:
+        if not self.recommended:
             raise UserError(f"no rule was fitted: {self.absent['rules']}")
         choice = next(each.choice for each in self.recommended if each.goal == goal)
         for_use = self.first.answers[0].for_use

@@ -43,7 +43,9 @@ CPU = torch.device("cpu")
 
 
 def report_choices(rules: Sequence[str]) -> list[RuleChoice]:
-    """Return the choices of rules at 90 and 95 %, always with thresholds by rank."""
+    """Return the choices of rules at 90 and 95 %, with thresholds by rank unless there are none."""
+    if not rules:
+        return []
     named = [*rules, BY_RANK] if not any(text.partition("@")[0] == BY_RANK for text in rules) else rules
     return parse_choices(named)
 
