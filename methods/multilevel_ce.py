@@ -55,8 +55,8 @@ class MultilevelCE(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return a cross-entropy per level, coarsest first, for logits [B, K] or [B, M] and targets [B]."""
-        form, count = self.params.form, self.params.count
-        losses = level_cross_entropies(outputs, targets, self.hierarchy, form, count, self.targets_are)
+        params = self.params
+        losses = level_cross_entropies(outputs, targets, self.hierarchy, params.form, params.count, self.targets_are)
         return {f"cross_entropy_{level}": loss for level, loss in enumerate(losses.unbind(), 1)}
 
     def scores(self, outputs: Tensor) -> Tensor:

@@ -61,10 +61,19 @@ def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
         return NO_RUNS
     names = [result.claim.id for result in evidence.claims]
     checks = ["| Check | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    leaving_out = dict[str, list[float]]()
     for check in evidence.checks():
+        left_out = check["check"].removeprefix("without ")
+        if left_out in evidence.protocol.decide:
+            for name, cell in check["claims"].items():
+                leaving_out.setdefault(name, []).append(cell["p"])
+            continue
         cells = [check["claims"].get(name) for name in names]
         shown = ["" if cell is None else f"{_effects(cell['effects'])} ({cell['p']:.2g})" for cell in cells]
         checks.append(f"| {check['check']} | " + " | ".join(shown) + " |")
+    if leaving_out:
+        largest = [f"({max(leaving_out[name]):.2g})" if name in leaving_out else "" for name in names]
+        checks.append(f"| without any one set, largest p | {' | '.join(largest)} |")
     parts = [conclusion(evidence), render(verdict_table(evidence)).strip(), "### Checks", CHECKS, "\n".join(checks)]
     first = orders[RANK_METRICS[0]]
     if first.rows:

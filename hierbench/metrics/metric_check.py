@@ -32,7 +32,9 @@ def check_metric(metric: Metric) -> None:
         return UserError(f"metric {metric.name} fails: {error_line(error)}")
 
     with foreign_errors(problem):
-        of_all = metric.value_of([count(slice(None))])
+        full_value = metric.value_of([count(slice(None))])
         parts = metric.value_of([count(slice(0, 10)), count(slice(10, None))])
-    if not math.isclose(of_all, parts, rel_tol=1e-9, abs_tol=1e-12):
-        raise UserError(f"metric {metric.name} is {of_all:g} of all examples, and {parts:g} of the same in two parts")
+    if not math.isclose(full_value, parts, rel_tol=1e-9, abs_tol=1e-12):
+        raise UserError(
+            f"metric {metric.name} is {full_value:g} of all examples, and {parts:g} of the same in two parts"
+        )

@@ -13,7 +13,7 @@ from hierbench.studies.report.rule_fitting import AT, LEAST_IMAGES
 from hierbench.studies.report.unsure import GOALS
 from hierbench.utils.text import one_line
 
-NOTHING = 0.005  # bits
+NO_INFORMATION = 0.005  # bits
 FEW = 50  # mistakes: a severity of fewer is uncertain
 COMPARED = ("top1", "mistake_severity", "hierdist@1", "hierdist@5")
 TITLES = {
@@ -112,7 +112,7 @@ def sentences_of_rules(report: ReportNumbers) -> list[str]:
     for each in report.recommended:
         values = {name.removeprefix(f"{each.choice.label} "): value for name, value in report.estimates.items()}
         right = with_interval(values["correct"], 1, "%")
-        if each.goal == "ranks" and values["information"].value < NOTHING:
+        if each.goal == "ranks" and values["information"].value < NO_INFORMATION:
             rank = f"no rank is right for {AT:.0%} of the images at any threshold, so that they would say nothing"
             lines.append(f"For {GOALS[each.goal]}: none; {rank}.")
             continue
