@@ -13,9 +13,16 @@ from hierbench.leaderboard.set_tests import interval, set_test, sign_flip_p, sig
 VALUES = st.lists(st.integers(-40, 40), min_size=1, max_size=9)
 
 
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=12, unique_by=abs).filter(lambda v: 0.0 not in v))
-def test_without_ties_the_signed_rank_test_is_scipys(values):
-    assert signed_rank_p(np.array(values)) == pytest.approx(wilcoxon(values, method="exact").pvalue)
+@given(st.lists(st.integers(-5_000_000, 5_000_000).filter(bool), min_size=1, max_size=12, unique_by=abs))
+def test_without_ties_the_signed_rank_test_is_scipys(millionths):
+    values = np.array(millionths) / 1e6
+    assert signed_rank_p(values) == pytest.approx(wilcoxon(values, method="exact").pvalue)
+
+
+def test_equal_means_summed_in_another_order_are_zeros_and_ties():
+    assert (
+        signed_rank_p(np.array([1e-16, 0.5, 0.5 + 1e-16, 2.0])) == signed_rank_p(np.array([0.0, 0.5, 0.5, 2.0])) == 0.25
+    )
 
 
 @given(VALUES)
