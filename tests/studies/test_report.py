@@ -239,7 +239,7 @@ def test_without_rules_the_other_parts_are_the_same(tmp_path):
     part.write(tmp_path / "page.html")
     assert "Nothing is fitted: no rules are asked for." in (tmp_path / "page.html").read_text()
     with pytest.raises(UserError, match="no rule was fitted"):
-        part.rule  # noqa: B018
+        part.rule_for("information")
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])

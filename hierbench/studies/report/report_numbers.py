@@ -6,7 +6,7 @@ Shapes: N images, K classes, L levels.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,15 +25,10 @@ from hierbench.studies.report.against import (
 )
 from hierbench.studies.report.mistakes import Mistakes, as_records
 from hierbench.studies.report.resampling import IntervalEstimate, Quantity, Resampling, estimates
-from hierbench.studies.report.rule_fitting import (
-    ImageAnswers,
-)
+from hierbench.studies.report.rule_fitting import ImageAnswers
 from hierbench.studies.report.scored_images import ScoredImages
 from hierbench.studies.report.unsure import GOALS, Recommended, curves, recommend, sets_of
 from hierbench.utils.errors import UserError, unknown_name
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA = 1
 
