@@ -59,7 +59,7 @@ def test_a_tree_that_is_too_deep_or_too_wide(monkeypatch):
     fails_soon(lambda: Hierarchy.from_paths({"a": ["b"] * 300 + ["a"], "c": ["c"]}), "levels deep")
     page = Path(__file__).parents[2].joinpath("docs/threat-model.md").read_text(encoding="utf-8")
     assert f"{MOST_CELLS:,} cells, {MAX_DEPTH} levels and {MOST_CLASSES:,} classes" in page
-    monkeypatch.setattr("hierbench.hierarchy.label_tree.MOST_CLASSES", 5000)
+    monkeypatch.setattr("hierbench.hierarchy.edges.MOST_CLASSES", 5000)
     many = {str(i): (str(i),) for i in range(5001)}
     fails_soon(lambda: Hierarchy.from_paths(many), "at most 5,000 classes")
 
@@ -73,7 +73,7 @@ def test_many_second_parents_below_a_long_chain():
 def test_a_csv_with_one_endless_row(tmp_path, monkeypatch):
     (tmp_path / "tree.csv").write_text("a,b\n" * 1000 + "," * 300_000 + "x\n")
     fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "line 1001 has more than 256 columns")
-    monkeypatch.setattr("hierbench.hierarchy.label_tree.MOST_CLASSES", 5000)
+    monkeypatch.setattr("hierbench.hierarchy.edges.MOST_CLASSES", 5000)
     (tmp_path / "tree.csv").write_text("group,class\n" + "".join(f"a,{i}\n" for i in range(5002)))
     fails_soon(lambda: Hierarchy.read(tmp_path / "tree.csv"), "at most 5,000 classes")
     (tmp_path / "tree.csv").write_text("a," + "x" * 1_000_000)
