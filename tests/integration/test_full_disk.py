@@ -183,8 +183,8 @@ OUTPUTS = {
     "table": ("leaderboard", "--dataset", "shapes", "--output", "DISK/table.md"),
     "published": ("publish", "--dataset", "shapes", "--output", "DISK/published"),
     "paper": ("ablate", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/table.md"),
-    "figure": ("plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/figure.svg"),
-    "raster": ("plot", "tradeoff", "--dataset", "fgvc", "--numbers", "paper", "--output", "DISK/figure.png"),
+    "figure": ("plot", "tradeoff", "--dataset", "shapes", "--output", "DISK/figure.svg"),
+    "raster": ("plot", "tradeoff", "--dataset", "shapes", "--output", "DISK/figure.png"),
     "page": ("report", "--dataset", "shapes", "--rows", "ce", "--output", "DISK/page.html"),
     "method": ("methods", "new", "mine", "--output", "DISK"),
     "runs": (*RUN, "--mlflow", "off", "--runs", "DISK/runs"),
@@ -211,7 +211,11 @@ def test_an_output_that_cannot_be_written(
             subprocess.run(["tar", "czf", "../cifar-100-python.tar.gz", "cifar-100-python"], check=True)
     words = {"DISK": str(disk.path), "ARCHIVE": str(tmp_path / "cifar-100-python.tar.gz")}
     command = [re.sub("DISK|ARCHIVE", lambda word: words[word[0]], part) for part in OUTPUTS[name]]
-    takes = {"leaderboard": ("--runs",), **dict.fromkeys(("report", "publish"), ("--runs", "--data-dir"))}
+    takes = {
+        "leaderboard": ("--runs",),
+        "plot": ("--runs",),
+        **dict.fromkeys(("report", "publish"), ("--runs", "--data-dir")),
+    }
     takes |= dict.fromkeys(("run", "tune", "collapse"), ("--data-dir",))
     where = {"--runs": undisturbed, "--data-dir": data_dir}
     command += [part for option in takes.get(command[0], ()) for part in (option, where[option])]

@@ -32,7 +32,7 @@ class Unstable(HAFrame):
 
 def search(folder, data_dir, *overrides, methods="haframe", sampler=None, trials=None, **more):
     options = short_options(folder, data_dir, methods, "type-II", None, (*FAST, *overrides), **more)
-    return call(tune, options, None, sampler, trials, None)
+    return call(tune, options, sampler, trials)
 
 
 def tuned_in(folder):
