@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from scipy.special import betaln
 from torch import Tensor
 
 from hierbench.answers.decision_rule import as_table, checked_chunks
@@ -252,11 +253,13 @@ def measure_sets(
 
 def coverage_interval(num_calibration: int, num: int, alpha: float) -> tuple[float, float]:
     """Return the 2.5% and 97.5% quantiles of the coverage of `num` test examples, for distinct scores."""
-    from scipy.stats import betabinom  # which takes a second to import
-
     place = math.ceil((num_calibration + 1) * (1.0 - alpha) - SLACK)
     if place > num_calibration:  # too few for a quantile: all sets are whole
         return 1.0, 1.0
-    covered = betabinom(num, place, num_calibration + 1 - place)
-    low, high = (float(covered.ppf(share)) / num for share in (0.025, 0.975))
+    # The number of covered examples is beta-binomial; scipy.stats has it, and takes two seconds to import.
+    rest = num_calibration + 1 - place
+    covered = np.arange(num + 1)
+    logs = betaln(covered + place, num - covered + rest) - betaln(covered + 1, num - covered + 1)
+    shares = np.cumsum(np.exp(logs - betaln(place, rest) - math.log(num + 1)))
+    low, high = (min(int(np.searchsorted(shares, share)), num) / num for share in (0.025, 0.975))
     return low, high

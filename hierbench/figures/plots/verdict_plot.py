@@ -45,11 +45,9 @@ def draw(evidence: VerdictRows) -> Figure:
             fontsize=style.SMALL_TYPE,
         )
     title = f"{verdicts.count('yes')} of {len(results)} claims hold on image sets on which none was chosen"
-    if not all(map(evidence.is_complete, results)):
-        num_sets = max(result.n for result in results)
-        title = (
-            f"Claims are open until all sets have their rows: {num_sets} of {len(evidence.protocol.decide)} have some"
-        )
+    waiting = [f"({result.claim.id})" for result in results if not evidence.is_complete(result)]
+    if waiting:
+        title += f"; {', '.join(waiting)} waits for runs"
     figure.suptitle(title, x=0.02, ha="left")
     style.note(severities, "dots: sets that decide (filled) and seen ones; bar: Hodges-Lehmann estimate, 95% interval")
     return figure

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from hierbench.answers.choices import RuleChoice, rule_curve
 from hierbench.answers.conformal import SetScore, measure_sets
@@ -139,6 +139,6 @@ def needed(alpha: float, margin: float) -> int:
     """
     num = np.arange(1, int(MOST_NEEDED / margin**2))
     place = np.ceil((num + 1) * (1 - alpha) - 1e-12)
-    low, high = (beta.ppf(share, place, np.maximum(num + 1 - place, 1)) for share in (0.025, 0.975))
+    low, high = (betaincinv(place, np.maximum(num + 1 - place, 1), share) for share in (0.025, 0.975))
     is_enough = (place <= num) & (low >= 1 - alpha - margin) & (high <= 1 - alpha + margin)
     return int(num[np.flatnonzero(~is_enough)[-1]]) + 1
