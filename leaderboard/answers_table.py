@@ -8,8 +8,8 @@ from scipy.stats import kendalltau
 
 from hierbench.answers.tree_tests import confusion_tree, tree_test
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.leaderboard.table import Cell, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import explain_arrows, lacking, make_arrows, make_cell, named, seeds
@@ -122,7 +122,7 @@ def _above(answers: BoardAnswers) -> list[str]:
     return [f"{number:,} of the images are labelled with a node above the classes."] if number else []
 
 
-def _values(row: Row, board: Board) -> dict[str, Any]:
+def _values(row: Row, board: BoardData) -> dict[str, Any]:
     return {
         key: value
         for column in board.columns
@@ -255,7 +255,7 @@ def _severity(predicted: IntArray, targets: IntArray, tree: Hierarchy) -> float:
     return float(tree.distances_between(targets[wrong], predicted[wrong]).mean()) if wrong.any() else float("nan")
 
 
-def _gains(severities: Mapping[tuple[Any, str], Sequence[float]], row: Row, tree: str, board: Board) -> list[float]:
+def _gains(severities: Mapping[tuple[Any, str], Sequence[float]], row: Row, tree: str, board: BoardData) -> list[float]:
     """Return by how many per cent each run of a row is below the base of its type, of the same seed if it has it."""
     base = next((each for each in board.rows if each.method == BASE and each.type == row.type), None)
     if base is None:
@@ -266,7 +266,9 @@ def _gains(severities: Mapping[tuple[Any, str], Sequence[float]], row: Row, tree
     return [100.0 * (1.0 - severity / by_seed.get(seed, mean)) for severity, seed in pairs]
 
 
-def _agreement(severities: Mapping[tuple[Any, str], Sequence[float]], board: Board, trees: Sequence[str]) -> list[str]:
+def _agreement(
+    severities: Mapping[tuple[Any, str], Sequence[float]], board: BoardData, trees: Sequence[str]
+) -> list[str]:
     """Return for each tree and type how its order of the rows agrees with that of the tree itself."""
     lines = []
     for tree in trees:
@@ -279,7 +281,7 @@ def _agreement(severities: Mapping[tuple[Any, str], Sequence[float]], board: Boa
     return lines
 
 
-def runs_table(board: Board, title: str, columns: Mapping[str, int], rows: Lines, note: str) -> Table:
+def runs_table(board: BoardData, title: str, columns: Mapping[str, int], rows: Lines, note: str) -> Table:
     """Return a table of numbers that each run has.
 
     Args:

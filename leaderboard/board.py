@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hierbench.config.recipe import dataset_name, recipe_names
 from hierbench.config.sections import Protocol
@@ -34,6 +33,7 @@ from hierbench.leaderboard.settings import find_recipe, remarks_on
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
 from hierbench.runs.records import Records
+from hierbench.utils.console import say
 from hierbench.utils.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -243,26 +243,26 @@ class Board(BoardData):
             raise UserError("published numbers have no seeds to compare; a board of runs has")
         return Differences(self, compare_rows(self, reference, rows))
 
-    def plot(self, kind: str, **run: Any) -> Figure:
+    def plot(self, kind: str) -> Figure:
         """Draw a picture of the rows; remarks on rows that are not in it go to standard error.
 
         Args:
-            kind: "tradeoff", accuracy against mistake severity; "severity", mistakes at each distance; "levels",
-                accuracy at every level of the tree, and "operating", risk over coverage where a method may answer with
-                an ancestor, both from the predictions; "curves", loss and validation metrics over the epochs; or
-                "confusion", the confusion matrix of one run.
-            run: of "confusion": `method`, and `type` and `seed`, by default the first type and the smallest seed.
+            kind: "tradeoff", accuracy against mistake severity; "severity", mistakes at each distance; "curves", loss
+                and validation metrics over the epochs; or "answers", what decision rules gain, once `answers` kept it.
 
         Returns:
             A figure, which a notebook shows; `figure.savefig("tradeoff.svg")` saves it.
         """
+        from hierbench.leaderboard.pictures.figure_data import draw
+
         if not self.records and kind != "tradeoff":
             raise UserError(f"published numbers have no runs to draw {kind} from; they have tradeoff")
         if not self.of_runs.rows:
             raise UserError(f"the board of {self.dataset} has only predictions made elsewhere, which have no picture")
-        (entry,) = entry_points(group="hierbench.pictures", name="board")  # drawing is above this layer: it registers
-        figure: Figure = entry.load()(self, kind, **run)
-        return figure
+        drawing = draw(kind, self)
+        for remark in drawing.remarks:
+            say(f"note: {remark}")
+        return drawing.figure
 
 
 def planned_seeds(dataset: str, protocol: str) -> int | None:

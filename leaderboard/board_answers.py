@@ -10,7 +10,7 @@ from hierbench.answers.choices import RuleChoice, area_under
 from hierbench.answers.node_metrics import NODE_METRICS, node_metrics
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.nodes import Nodes
-from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.columns import column_of
 from hierbench.leaderboard.extra_columns import counted_runs
 from hierbench.leaderboard.ranking import mark_rows
@@ -37,7 +37,7 @@ class BoardAnswers:
         notes: a line on each row that is left out.
     """
 
-    board: Board
+    board: BoardData
     choices: Sequence[RuleChoice]
     by_run: Mapping[str, RunAnswers]
     hierarchy: Hierarchy
@@ -45,11 +45,11 @@ class BoardAnswers:
     notes: Sequence[str]
 
     @cached_property
-    def boards(self) -> dict[str, Board]:
+    def boards(self) -> dict[str, BoardData]:
         """The table of each rule by its label: its rows have the metrics of nodes in place of those of classes."""
         return {choice.label: self._board_of(choice) for choice in self.choices}
 
-    def _board_of(self, choice: RuleChoice) -> Board:
+    def _board_of(self, choice: RuleChoice) -> BoardData:
         columns = tuple(column_of(NODE_METRICS[name]) for name in DEFAULT_METRICS)
         first_class = Nodes(self.hierarchy).num_inner
         rows = []
@@ -97,7 +97,7 @@ class BoardAnswers:
 
 
 def board_answers(
-    board: Board,
+    board: BoardData,
     choices: Sequence[RuleChoice],
     tree: Hierarchy,
     by_run: Mapping[str, RunAnswers] | None = None,
@@ -143,13 +143,13 @@ def board_answers(
     )
 
 
-def kept_by_run(board: Board) -> dict[str, RunAnswers]:
+def kept_by_run(board: BoardData) -> dict[str, RunAnswers]:
     """Return {run id: its answers} of those that are kept beside the trained runs of a table."""
     kept = {run.id: kept_answers(run) for run in trained_runs(board)}
     return {run_id: answers for run_id, answers in kept.items() if answers is not None}
 
 
-def trained_runs(board: Board) -> list[Record]:
+def trained_runs(board: BoardData) -> list[Record]:
     """Return the runs behind the rows of trained methods; a UserError if there are none."""
     trained = [row for row in board.rows if not row.scored and not is_posthoc(row, board)]
     runs = [run for row in trained for run in counted_runs(row, board.records)]
@@ -158,7 +158,7 @@ def trained_runs(board: Board) -> list[Record]:
     return runs
 
 
-def is_posthoc(row: Row, board: Board) -> bool:
+def is_posthoc(row: Row, board: BoardData) -> bool:
     """Whether a row re-ranks the scores of others: what it does is a rule, or beyond the rules."""
     return bool(row.runs) and bool(board.records[row.runs[0]].bases)
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.columns import COSTS, PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.ranking import mark_rows
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary, summarise
@@ -13,8 +14,10 @@ from hierbench.runs.record import Record
 from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 
+AnyBoard = TypeVar("AnyBoard", bound=BoardData)
 
-def with_columns(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:
+
+def with_columns(board: AnyBoard, columns: Sequence[Column], data_dir: Path) -> AnyBoard:
     """Return a board with these columns and the place of its data.
 
     Metrics beyond the paper's are computed where no earlier command did.

@@ -85,16 +85,10 @@ board = hierbench.run(["ce", "crm", "haframe"], "./drawn-leaves.toml", **SHORT)
 board
 
 # %% [markdown]
-# Which classes are taken for which, in the order of the tree:
+# How far off the mistakes are: a species may be wrong and its genus right.
 
 # %%
-board.plot("confusion", method="ce")
-
-# %% [markdown]
-# Accuracy at every level: a species may be wrong and its genus right.
-
-# %%
-board.plot("levels")
+board.plot("severity")
 
 # %% [markdown]
 # All other commands take the file as well ([your data](../your-data.md)). With few photographs, start from a published network:

@@ -11,13 +11,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
-from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import Floats
-from hierbench.figures.plots.tree_drawing import Distances, as_polyline, branches
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
+from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.figure_data import Floats
 from hierbench.methods.haframe import HAFrame, hierarchy_aware_frame
 
+Point = tuple[float, float]
+Distances = NDArray[np.signedinteger[Any]]  # [K, K]
 EDGES: list[dict[str, Any]] = [  # by rank of distance: four classes have three
     {"linestyle": "-", "linewidth": 2.2},
     {"linestyle": (0, (4, 1.5)), "linewidth": 1.3},
@@ -40,6 +42,38 @@ def leaf_order(distances: Distances) -> IntArray:
     """Return [K] class indices so that the classes of every node are neighbours, from distances [K, K] alone."""
     nodes = [(distances <= top).argmax(axis=1) for top in np.unique(distances)]  # finest first, as lexsort wants it
     return np.lexsort(nodes).astype(np.int64)
+
+
+def branches(distances: Distances, order: IntArray) -> list[tuple[Point, Point]]:
+    """Return the lines of a tree over K leaves as ((x, y), (x, y)), its root at the top.
+
+    x is a place in the order [K], 0 to K - 1; y is the distance of two classes that part at a node, 0 for a leaf. A
+    node is above the middle of its children; a node with one child is a point on a line. The distances [K, K] are
+    hierarchical: for every t, "at most t apart" splits the classes into nodes.
+    """
+    nodes = {leaf: (float(place), 0.0) for place, leaf in enumerate(order.tolist())}  # {first class: (x, y)}
+    lines: list[tuple[Point, Point]] = []
+    for top in np.unique(distances)[1:].tolist():
+        first = (distances <= top).argmax(axis=1).tolist()  # the first class of each class's node
+        children: dict[int, list[Point]] = {}
+        for leaf, point in nodes.items():
+            children.setdefault(first[leaf], []).append(point)
+        for node, points in children.items():
+            if len(points) > 1:
+                xs = [x for x, _ in points]
+                lines += [((x, y), (x, float(top))) for x, y in points]
+                lines.append(((min(xs), float(top)), (max(xs), float(top))))
+                points[:] = [((min(xs) + max(xs)) / 2.0, float(top))]
+            nodes[node] = points[0]
+        nodes = {node: nodes[node] for node in children}
+    return lines
+
+
+def as_polyline(lines: list[tuple[Point, Point]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return x and y of all lines in one, separated by NaN: a single path in the file instead of thousands."""
+    points = np.full((len(lines), 3, 2), np.nan)
+    points[:, :2] = lines
+    return points[:, :, 0].ravel(), points[:, :, 1].ravel()
 
 
 def simplex_frame(num_classes: int) -> Floats:

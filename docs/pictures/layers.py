@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {  # tint: (heading, layers)
     "#d7e3f4": ("commands", ("cli", "python", "sharing", "studies")),
-    "#dcefd6": ("from run folder to table", ("figures", "leaderboard")),
+    "#dcefd6": ("from run folder to table", ("leaderboard",)),
     "#fbe3c4": ("from plan to run folder", ("execution", "training", "runs")),
     "#ead9f2": ("models and data", ("models", "data", "methods", "api")),
     "#f6d5d5": ("the core", ("answers", "metrics", "heads", "losses", "hierarchy")),

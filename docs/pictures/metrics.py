@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hierbench import Hierarchy
-from hierbench.figures.plots import style
+from hierbench.leaderboard.pictures import style
 from hierbench.metrics import Evidence, level_metrics, paths, selective
 
 TREE = Hierarchy.from_paths(

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from hierbench.config.recipe import dataset_title
 from hierbench.config.sections import Protocol
-from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import find_tree
+from hierbench.data.source import shipped_paths
 from hierbench.hierarchy.label_tree import Hierarchy
+from hierbench.leaderboard.pictures import style
 from hierbench.losses.frames import minimum_similarity_of_tree
 
 MARKER_BY_GAMMA = {1: "o", 2: "s", 3: "^", 4: "D", 5: "v"}  # {gamma: marker}
@@ -44,12 +44,12 @@ def mapping_curves(hierarchy: Hierarchy, mode: Protocol) -> list[SimilarityCurve
 def draw() -> Figure:
     """Draw the mappings of the trees that ship with the paper's recipes, from low to high, side by side."""
     trees = sorted(
-        ((name, find_tree(name, Path("nowhere"))) for name in NAMES), key=lambda pair: pair[1].hierarchy.height
+        ((name, Hierarchy.from_paths(shipped_paths(name))) for name in NAMES), key=lambda pair: pair[1].height
     )
     figure = style.new_figure(style.TWO_COLUMNS, 2.6 * math.ceil(len(trees) / 2))
     grid = figure.subplots(math.ceil(len(trees) / 2), 2, squeeze=False, sharey=True)
     for axes, (name, tree) in zip(grid.flat, trees, strict=False):
-        _panel(axes, dataset_title(name), tree.hierarchy, "paper")
+        _panel(axes, dataset_title(name), tree, "paper")
     for axes in grid.flat[len(trees) :]:
         axes.set_visible(False)
     grid[0, 0].set_ylim(top=1.1)

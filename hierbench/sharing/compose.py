@@ -18,7 +18,7 @@ from hierbench.runs.records import Records
 from hierbench.runs.run_archive import pack_folder
 from hierbench.sharing.bundle import Bundle, published_ids
 from hierbench.sharing.pictures import draw_pictures
-from hierbench.sharing.publication_folder import ANSWER_PICTURES, ANSWERS, PUBLISHED_PICTURES, SUFFIXES, VERDICT
+from hierbench.sharing.publication_folder import ANSWERS, ANSWERS_PICTURE, PUBLISHED_PICTURES, SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
 from hierbench.sharing.table_page import answers_page, table_page
 from hierbench.sharing.verification.checked_board import checked_board
@@ -95,8 +95,8 @@ def compose(
     report.folder = Path(name)
     notes = write_sources(board.records, [part.records for part in parts])
     if draw:
-        notes += draw_pictures(PUBLISHED_PICTURES, board, dataset, folder, parts[-1].records, data_dir)
-    notes += write_answers(board, dataset, folder, data_dir, draw=draw)
+        notes += draw_pictures(PUBLISHED_PICTURES, board, folder)
+    notes += write_answers(board, folder, data_dir, draw=draw)
     for kind in formats:  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
         write_text(folder / f"{name}{SUFFIXES[kind]}", text)
@@ -106,7 +106,7 @@ def compose(
     return Publication(board, report, notes)
 
 
-def write_answers(board: Board, dataset: str, folder: Path, data_dir: Path, *, draw: bool) -> list[str]:
+def write_answers(board: Board, folder: Path, data_dir: Path, *, draw: bool) -> list[str]:
     """Write the table of the answers that are kept with the runs of a publication, its page and pictures.
 
     Returns:
@@ -115,7 +115,7 @@ def write_answers(board: Board, dataset: str, folder: Path, data_dir: Path, *, d
     answers = published_answers(board, data_dir)
     if answers is None:
         return []
-    notes = draw_pictures(ANSWER_PICTURES, board, dataset, folder, board.records, data_dir) if draw else []
+    notes = draw_pictures([ANSWERS_PICTURE], answers.board, folder) if draw else []
     write_text(folder / f"{board.dataset}{ANSWERS}.json", render(rules_table(answers), "json"))
     write_text(folder / f"{board.dataset}{ANSWERS}.md", answers_page(answers, folder))
     return [*notes, *(f"answers: {note}" for note in answers.notes)]

@@ -1,6 +1,5 @@
 """`hierbench publish`: a table and the evidence behind it, written into a folder of publications, or updated there."""
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,7 +87,8 @@ def publish(
         made = compose(staging, dataset, parts, data_dir, protocol, chosen, draw=draw, formats=formats)
         gone = sorted({*existing_names(folder, name)} - {*existing_names(staging, name)})
         lines = [_describe_update(earlier, made.board, gone)] if updates else []
-        notes += _describe_leftovers(folder, name, published_columns, chosen) if updates else []
+        dropped = [column.name for column in published_columns if column not in chosen]
+        notes += [f"the table no longer has the columns {', '.join(dropped)}"] if dropped else []
     return PublishResult([*notes, *made.notes], [*lines, describe_publication(folder, made)])
 
 
@@ -128,17 +128,6 @@ def _describe_update(earlier: Records, board: Board, gone: Sequence[str]) -> str
         parts.append(f"{change} {', '.join(f'{number} of {row}' for row, number in rows.items())}" if rows else "")
     changes = [*filter(None, parts)] or ["no run added or removed"]
     return "; ".join([*changes, *(f"removed {name}, which cannot be made of the new table" for name in gone)])
-
-
-def _describe_leftovers(
-    folder: Path, name: str, published_columns: Sequence[Column], columns: Sequence[Column]
-) -> list[str]:
-    """Return a line on columns that an update drops, and one on files beside the table that it does not make anew."""
-    dropped = [column.name for column in published_columns if column not in columns]
-    lines = [f"the table no longer has the columns {', '.join(dropped)}"] if dropped else []
-    others = re.compile(rf"{re.escape(name)}-(levels|metrics|differences|mistakes)\.[a-z]+")
-    stale = sorted(path.name for path in folder.iterdir() if others.fullmatch(path.name))
-    return [*lines, f"not made anew, and perhaps of the earlier table: {', '.join(stale)}"] if stale else lines
 
 
 def describe_publication(folder: Path, made: Publication) -> str:

@@ -19,13 +19,10 @@ from hierbench.utils.lock import Lock, LostError
 SUFFIXES: dict[Format, str] = {"json": ".json", "csv": ".csv", "latex": ".tex", "markdown": ".md"}  # of a table
 PAGES: tuple[Format, ...] = ("markdown", "csv", "latex")  # with the same content as its JSON
 VERDICT = "-verdict.json"
-PUBLISHED_PICTURES = ("tradeoff", "severity", "operating")
-ANSWER_PICTURES = {  # where answers are kept with the runs
-    "answers": "Information given against correct answers",
-    "reliability": "Accuracy against confidence at each level",
-}
+PUBLISHED_PICTURES = ("tradeoff", "severity")
+ANSWERS_PICTURE = "answers"  # where answers are kept with the runs
 ANSWERS = "-answers"  # with a suffix: the table of answers
-PICTURES = tuple(f"-{kind}.svg" for kind in (*PUBLISHED_PICTURES, *ANSWER_PICTURES))
+PICTURES = tuple(f"-{kind}.svg" for kind in (*PUBLISHED_PICTURES, ANSWERS_PICTURE))
 # Endings of the names of files beside a publication's records.
 ENDINGS = "|".join(map(re.escape, [*SUFFIXES.values(), VERDICT, f"{ANSWERS}.md", f"{ANSWERS}.json", *PICTURES]))
 

@@ -9,7 +9,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers
 from hierbench.leaderboard.formats import render
 from hierbench.runs.requests import command_words
-from hierbench.sharing.publication_folder import ANSWER_PICTURES
+from hierbench.sharing.publication_folder import ANSWERS_PICTURE
 from hierbench.utils.text import markdown_escaped, one_line
 
 CLAIMED_NODES = (
@@ -19,11 +19,8 @@ CLAIMED_NODES = (
 LINKED_FILES = {  # files of a publication that its page leads to
     "tradeoff.svg": "accuracy against severity",
     "severity.svg": "severity with intervals",
-    "operating.svg": "operating curves",
     "answers.md": "answers under decision rules",
     "differences.md": "differences from cross-entropy",
-    "metrics.md": "more metrics",
-    "mistakes.html": "mistakes",
     "collapse.svg": "collapse in training",
 }
 
@@ -52,16 +49,12 @@ def answers_page(answers: BoardAnswers, folder: Path) -> str:
     """Return the page of a table's answers in markdown, with the pictures that are beside it in a folder."""
     name = answers.board.dataset
     title = dataset_title(name) if name in recipe_names() else name
-    pictures = [
-        f"![{words}]({name}-{kind}.svg)"
-        for kind, words in ANSWER_PICTURES.items()
-        if (folder / f"{name}-{kind}.svg").is_file()
-    ]
+    picture = f"{name}-{ANSWERS_PICTURE}.svg"
     tables = answers_tables(answers)
     parts = [
         f"# {markdown_escaped(title)}: answers",
         f"    hierbench answers --dataset {one_line(name)}",
-        *pictures,
+        *([f"![Information given against correct answers]({picture})"] if (folder / picture).is_file() else []),
         *answers.notes,
         CLAIMED_NODES,
         *(f"## {table.title.partition(', ')[2].capitalize()}\n\n{render(table, 'markdown')}" for table in tables),

@@ -10,19 +10,25 @@ from typing import cast
 from hierbench.api.registry import InstalledMethods
 from hierbench.config.options import Options, RunSelection
 from hierbench.config.overrides import flatten, format_override, methods_set
-from hierbench.config.recipe import chosen_types, load_recipe
+from hierbench.config.recipe import chosen_types, load_recipe, recipe_names
+from hierbench.config.recipe_source import is_dataset_file
+from hierbench.config.sections import FEATURE_TYPES
 from hierbench.config.spec import Spec
 from hierbench.data.prepared import Prepared
 from hierbench.execution.jobs import check_request, find_methods, make_jobs, requested_methods
 from hierbench.execution.request import requested_recipe, requested_seeds
 from hierbench.leaderboard.changes import different_keys
+from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column, further_names
 from hierbench.leaderboard.extra_columns import counted_runs
-from hierbench.leaderboard.selection import open_rows
+from hierbench.leaderboard.open_board import open_board
+from hierbench.leaderboard.paired import named_rows
+from hierbench.leaderboard.scored_rows import is_scored_row
 from hierbench.leaderboard.statistics import Row
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.job import Job
 from hierbench.runs.method_files import kept_source, source_folders
 from hierbench.runs.record import Record
+from hierbench.runs.record_reader import read_records
 from hierbench.runs.records import Records
 from hierbench.utils.errors import UserError
 from hierbench.utils.text import is_path, one_line
@@ -56,9 +62,49 @@ class RecordedRow:
 
 
 def find_rows(selection: RunSelection, name: str, dataset: str | None) -> list[RecordedRow]:
-    """Return the rows that METHOD[:TYPE][:METRIC] names, see `hierbench.leaderboard.selection.open_rows`."""
-    dataset, records, rows, metric = open_rows(selection, name, dataset)
-    return [_recorded_row(row, records, dataset, metric) for row in rows]
+    """Return the rows that METHOD[:TYPE][:METRIC] names.
+
+    Args:
+        selection: a runs folder, or a published table: the folder of its records, or the .json or .md beside it.
+        name: of rows that can be trained.
+        dataset: a recipe's name or file; None where all runs are of one recipe that ships.
+
+    Raises:
+        UserError: no such folder, row or metric; or several datasets.
+    """
+    folder = selection.runs.with_suffix("") if selection.runs.suffix in (".json", ".md") else selection.runs
+    if not folder.is_dir():
+        raise UserError(f"{selection.runs}: no such folder of records")
+    records = read_records(folder)
+    row_name, metric = split_name(name)
+    specs = [record.spec for record in records if record.spec is not None]
+    if row_name.partition(":")[0] not in {spec.method.name for spec in specs}:
+        if any(is_scored_row(text, records) for text in (name, row_name)):
+            raise UserError(f"{row_name!r} are predictions made elsewhere and only scored here: it cannot be trained")
+    if dataset is None:
+        names = sorted({spec.dataset.name for spec in specs})
+        if len(names) != 1:
+            content = f"runs of {len(names)} datasets ({', '.join(names)})" if names else "no runs of jobs"
+            raise UserError(f"{folder} holds {content}; name one with --dataset")
+        dataset = names[0]
+    if not is_dataset_file(dataset) and dataset not in recipe_names():
+        raise UserError(f"{dataset} is not a built-in dataset: give its file, --dataset ./{dataset}.toml")
+    columns = [] if metric is None else [find_column(metric)]
+    board = open_board(
+        dataset,
+        replace(selection, runs=folder),
+        columns if further_names(columns) else PAPER_COLUMNS,
+        with_unranked=False,
+    )
+    rows = sorted(named_rows(board.rows, row_name), key=lambda row: row.type)
+    return [_recorded_row(row, board.records, dataset, metric) for row in rows]
+
+
+def split_name(text: str) -> tuple[str, str | None]:
+    """Return the row, METHOD or METHOD:TYPE, and the metric of METHOD[:TYPE][:METRIC]."""
+    method, *rest = text.split(":")
+    feature_type = rest.pop(0) if rest and rest[0] in FEATURE_TYPES else ""
+    return f"{method}:{feature_type}" if feature_type else method, ":".join(rest) if rest else None
 
 
 def _recorded_row(row: Row, records: Records, dataset: str, metric: str | None) -> RecordedRow:

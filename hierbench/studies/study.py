@@ -98,7 +98,7 @@ def write(report: StudyReport, mirror: Mirror) -> None:
         if isinstance(content, str):
             write_text(path, content)
         else:
-            from hierbench.figures.plots.style import write_figure  # Matplotlib
+            from hierbench.leaderboard.pictures.style import write_figure  # Matplotlib
 
             write_figure(content, path)
     if report.attached is not None:

@@ -5,19 +5,16 @@ import numpy as np
 import pytest
 
 from hierbench import Hierarchy
+from hierbench.config.options import folder_options
 from hierbench.config.spec import Spec
-from hierbench.figures.plots import (
-    confusion_plot,
+from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.pictures import (
     curves_plot,
     figure_data,
     severity_plot,
     style,
     tradeoff_plot,
-    tree_drawing,
 )
-from hierbench.figures.plots.figure_data import FigureRequest, Tree
-from hierbench.leaderboard.board import Board
-from hierbench.leaderboard.selection import choose_run
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.record_reader import read_records
@@ -26,7 +23,6 @@ from hierbench.runs.store import Store
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import read_json, write_json
 from tests.support.made_runs import of_runs
-from tests.support.run_files import predictions_of
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "leaderboard/published/grocery-finetuned"
 PATHS = {  # classes that the tree does not keep together, one above the deepest level
@@ -43,38 +39,10 @@ def _few_pixels(monkeypatch):
     monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
 
 
-@pytest.fixture(scope="module")
-def small():
-    return Hierarchy.from_paths(PATHS)
-
-
 def row(title="a", kind="type-I", method=None, severity=2.0, top1=50.0, n=3):
     cells = {metric: Summary(1.0, 0.1) for metric in PAPER_METRICS}
     cells |= {"mistake_severity": Summary(severity, 0.02), "top1": Summary(top1, 1.0)}
     return Row(kind, method or title, title, n, 3, cells, ["id"] * 3)
-
-
-# Trees
-
-
-def test_classes_of_every_node_are_together_and_named(small):
-    order = tree_drawing.class_order(small)
-    assert [small.classes[i] for i in order] == ["trout", "carp", "cat", "dog", "oak"]
-    assert [tree_drawing.block_bounds(small, order, level).tolist() for level in (0, 1)] == [[0, 4, 5], [0, 2, 4, 5]]
-    named = figure_data.Tree(small, tuple(PATHS.values()))
-    assert [named.names(level) for level in range(3)] == [["animal", "plant"], ["fish", "mammal", "oak"], list(PATHS)]
-    rng = np.random.default_rng(3)
-    for distance in ("height", "depth"):
-        paths = {}
-        for i in range(40):
-            depth = rng.integers(1, 5)
-            names = [f"{level}-{rng.integers(3)}" for level in range(depth)]
-            paths[f"c{i}"] = (*("/".join(names[: level + 1]) for level in range(depth)), f"c{i}")
-        hierarchy = Hierarchy.from_paths(paths, distance)
-        for order in (tree_drawing.class_order(hierarchy),):
-            assert sorted(order) == list(range(hierarchy.num_classes))
-            for level in range(hierarchy.num_levels):
-                assert len(tree_drawing.block_bounds(hierarchy, order, level)) == hierarchy.level_sizes[level] + 1
 
 
 # Severity
@@ -108,7 +76,7 @@ def test_shares_of_the_published_runs_add_up_to_the_mistakes():
 def test_only_ranked_rows_set_the_band_and_rows_without_a_severity_are_named():
     failed = replace(row("failed", n=0), metrics=dict.fromkeys(PAPER_METRICS, Summary(None, None)))
     rows = [row("good"), replace(row("lucky", severity=0.5), lacking=[2]), row("perfect", severity=None), failed]
-    drawing = tradeoff_plot.draw(FigureRequest("shapes", Path("data"), board=Board("shapes", "paper", "height", rows)))
+    drawing = tradeoff_plot.draw(Board("shapes", "paper", "height", rows))
     axes = drawing.figure.axes[0]
     assert axes.patches[0].get_x() == rows[0].metrics["mistake_severity"].mean
     assert [container.lines[0].get_alpha() for container in axes.containers] == [1.0, tradeoff_plot.FAINT]
@@ -127,7 +95,7 @@ def test_the_band_holds_exactly_the_competitive_rows_and_names_cover_nothing(dat
     severities = [row.metrics["mistake_severity"].mean for row in board.rows]
     assert [low <= severity < high for severity in severities] == [row.competitive for row in board.rows]
     with style.house_style():
-        figure = tradeoff_plot.draw(FigureRequest(dataset, Path("data"), board=board)).figure
+        figure = tradeoff_plot.draw(board).figure
         renderer = FigureCanvasAgg(figure).get_renderer()
         figure.draw(renderer)
         texts = figure.legends[0].get_texts()
@@ -152,11 +120,8 @@ def test_five_methods_have_a_colour_and_names_at_lines_do_not_overlap():
     assert heights[-1] == 1.0 and min(np.diff(heights)) >= style.NAME_HEIGHT - 1e-9
 
 
-# Confusion
-
-
 def fake_run(folder, hierarchy):
-    """A finished run of `shapes` with random predictions, for confusion."""
+    """A finished run of `shapes` with random predictions."""
     specs = map(read_json, sorted(opened(PUBLISHED).glob("*/spec.json")))
     content = next(spec for spec in specs if (spec["method"]["name"], spec["type"]) == ("flamingo", "type-II"))
     content["dataset"] |= {"name": "shapes", "hierarchy": hierarchy.digest(), "distance": "height"}
@@ -174,47 +139,6 @@ def fake_run(folder, hierarchy):
     run.write_record("environment.json", {"device": "cpu", "data": data})
     run.set_status("done", files=fingerprints(run.folder))
     return run, spec
-
-
-@pytest.mark.parametrize("num_classes", [5, 1010])
-def test_confusion_of_a_run(tmp_path, monkeypatch, num_classes):
-    """With the rows and columns of the picture in the order of the tree."""
-    paths = {f"c{i}": (f"g{i % 7}", f"g{i % 7}h{i % 21}", f"c{i}") for i in range(num_classes)}
-    hierarchy = Hierarchy.from_paths(paths)
-    run, spec = fake_run(tmp_path, hierarchy)
-    monkeypatch.setattr(confusion_plot, "require_tree", lambda *a: figure_data.Tree(hierarchy, tuple(paths.values())))
-    with style.house_style():
-        figure = confusion_plot.draw(of_runs("shapes", tmp_path)).figure
-        style.write_figure(figure, tmp_path / "a.svg")
-    shown = np.ma.filled(figure.axes[1].images[0].get_array(), 0)
-    order = tree_drawing.class_order(hierarchy)
-    scores, targets = predictions_of(run)
-    expected = np.zeros((num_classes, num_classes))
-    np.add.at(expected, (targets, scores.argmax(axis=1)), 1)
-    assert shown.tolist() == expected[np.ix_(order, order)].tolist()
-    assert (tmp_path / "a.svg").stat().st_size < 1_000_000
-    names = [text.get_text() for text in figure.axes[1].get_yticklabels()]
-    assert ("c0" in names) == (num_classes == 5)
-    assert f"{spec.method.name}, type-II, seed 4" in figure.axes[1].get_title(loc="left")
-
-
-def test_choosing_a_run(tmp_path, small):
-    run, spec = fake_run(tmp_path, small)
-    for method, kind, seed in ((None, None, 4), ("flamingo", None, None), ("flamingo", "type-II", 4)):
-        chosen = choose_run(Board.of("shapes", read_records(tmp_path)), method, kind, seed)
-        assert (chosen.job, chosen.folder) == (spec, run.folder)
-    for method, kind, expected in (("ce", None, "type-I"), ("ce", "type-II", "type-II"), ("haframe", None, "type-II")):
-        spec = choose_run(Board.of("grocery-finetuned", read_records(PUBLISHED)), method, kind, None).job
-        assert (spec.method.name, spec.type, spec.seed) == (method, expected, 0)
-    for request, problem in (
-        (of_runs("shapes", tmp_path, data_dir=tmp_path), "another tree"),
-        (
-            of_runs("grocery-finetuned", PUBLISHED, data_dir=tmp_path, method="haframe"),
-            "published records have none",
-        ),
-    ):
-        with pytest.raises(UserError, match=problem):
-            confusion_plot.draw(request)
 
 
 # Curves
@@ -235,24 +159,24 @@ def test_curves_of_the_published_runs():
 
 
 @pytest.mark.parametrize(
-    ("kind", "request_"),
+    ("kind", "board"),
     [
-        (tradeoff_plot, FigureRequest("fgvc", Path("data"), board=Board.paper("fgvc"))),
+        (tradeoff_plot, Board.paper("fgvc")),
         (curves_plot, of_runs("grocery-finetuned", PUBLISHED)),
     ],
 )
-def test_a_figure_is_the_same_file_twice(tmp_path, kind, request_):
+def test_a_figure_is_the_same_file_twice(tmp_path, kind, board):
     written = []
     for name in ("a.svg", "b.svg"):
         with style.house_style():
-            style.write_figure(kind.draw(request_).figure, tmp_path / name)
+            style.write_figure(kind.draw(board).figure, tmp_path / name)
         written.append((tmp_path / name).read_bytes())
     assert written[0] == written[1]
     assert b"<dc:date>" not in written[0] and len(written[0]) < 1_500_000
 
 
-def test_no_finished_run_and_damaged_records_are_named(tmp_path, small):
-    run, _ = fake_run(tmp_path, small)
+def test_no_finished_run_and_damaged_records_are_named(tmp_path):
+    run, _ = fake_run(tmp_path, Hierarchy.from_paths(PATHS))
     with pytest.raises(UserError, match="no mistakes_by_distance"):
         severity_plot.draw(of_runs("shapes", tmp_path))
     run.set_status("running")
@@ -261,15 +185,9 @@ def test_no_finished_run_and_damaged_records_are_named(tmp_path, small):
             kind.draw(of_runs("shapes", tmp_path))
 
 
-def test_a_picture_of_many_classes_shows_the_finest_level_that_fits():
-    """Its nodes keep their numbers and names; a class above the level stands for itself."""
-    paths = {f"c{i}": (f"a{i % 3}", f"b{i % 12}", f"c{i}") for i in range(60)} | {"z": ("z",)}
-    tree = Tree(Hierarchy.from_paths(paths), tuple(paths.values()))
-    assert tree.fitted(61)[0] is tree
-    coarse, node_of, (remark,) = tree.fitted(20)
-    assert remark == "level 2 of 3: 13 nodes in place of 61 classes"
-    assert coarse.hierarchy.level_sizes == (4, 13) and coarse.names(0) == tree.names(0)
-    assert coarse.names(1) == tree.names(1) and coarse.hierarchy.height == 2
-    assert (coarse.hierarchy.level_targets[node_of, 0] == tree.hierarchy.level_targets[:, 0]).all()
-    counts = confusion_plot.confusion_counts(np.eye(61), np.arange(61)[::-1], node_of)
-    assert counts.shape == (13, 13) and counts.sum() == 61 and counts[12, node_of[0]] == 1
+def test_a_printed_command_repeats_the_folders_that_are_not_the_default(tmp_path):
+    assert folder_options(Path("runs"), Path("data")) == folder_options() == ""
+    assert folder_options(Path("a b"), Path("data")) == " --runs 'a b'"
+    assert folder_options(data_dir=Path("/d")) == " --data-dir /d"
+    with pytest.raises(UserError, match=f"run: hierbench run --methods paper --dataset photos --runs {tmp_path}$"):
+        Board.of("photos", read_records(tmp_path))

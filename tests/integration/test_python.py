@@ -164,9 +164,9 @@ def test_comparisons_are_those_of_the_command(board, trained, data_dir, cli, tmp
         board.compare("ce", "haframe")
 
 
-@pytest.mark.parametrize("kind", ["tradeoff", "severity", "levels", "curves", "confusion"])
+@pytest.mark.parametrize("kind", ["tradeoff", "severity", "curves"])
 def test_pictures_are_figures_that_a_notebook_shows(board, kind, capsys):
-    figure = board.plot(kind, **({"method": "ce"} if kind == "confusion" else {}))
+    figure = board.plot(kind)
     assert isinstance(figure, Figure) and figure._repr_png_().startswith(b"\x89PNG")
     assert capsys.readouterr().out == ""
     with pytest.raises(UserError, match="unknown plot"):

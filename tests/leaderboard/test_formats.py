@@ -13,11 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hierbench
-from hierbench.figures.plots import style
 from hierbench.leaderboard import ablation_table, ledger
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.formats.latex import LATEX_ARROWS, latex_escaped
+from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.leaderboard.tables.board_table import board_table
 from hierbench.utils.text import REPLACEMENT, markdown_escaped, one_line
@@ -189,7 +189,7 @@ def test_names_in_figures(tmp_path):
     with style.house_style():
         figure = style.new_figure(16, 24)
         axes = figure.subplots()
-        axes.set_yticks(range(len(HARM)), [style.readable(name) for name in HARM])
+        axes.set_yticks(range(len(HARM)), [style.plain(name, 28) for name in HARM])
         axes.set_title("\n".join(style.plain(name) for name in HARM))
         (handle,) = axes.plot([1, 2], [1, 2])
         rows = [Row("type-I", "m", name, 1, 1, {}, ["id"]) for name in HARM]

@@ -10,8 +10,8 @@ import pytest
 
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import json_digest
-from hierbench.figures.plots import ranks_plot, style, verdict_plot
 from hierbench.leaderboard.paired import holm
+from hierbench.leaderboard.pictures import ranks_plot, style, verdict_plot
 from hierbench.leaderboard.protocol import PROTOCOL_OPTION, counted_ids, protocol_options, read_protocol
 from hierbench.leaderboard.set_ranks import rank_content, rank_rows
 from hierbench.leaderboard.set_tests import signed_rank_p

@@ -112,7 +112,7 @@ def test_an_archive_with_other_members_is_refused(tmp_path, name):
 
 
 def test_a_publication_has_the_table_in_all_formats_with_pictures(boards):
-    kinds = (".csv", ".json", ".md", ".tex", "-operating.svg", "-severity.svg", "-tradeoff.svg", "-verdict.json")
+    kinds = (".csv", ".json", ".md", ".tex", "-severity.svg", "-tradeoff.svg", "-verdict.json")
     assert {path.name for path in boards.iterdir()} == {"shapes", "methods", *(f"shapes{kind}" for kind in kinds)}
     assert len(list(csv.DictReader((boards / "shapes.csv").read_text().splitlines()))) == 3
 
@@ -228,9 +228,9 @@ def test_an_update_adds_and_keeps(copied, put, tmp_path, cli, data_dir):
     put(copied("one", "ce", "crm"))
     earlier = files_in(boards / "shapes")
     (boards / "other.txt").write_text("kept")
-    (boards / "shapes-operating.svg").write_text("of the earlier table")
+    (boards / "shapes-answers.svg").write_text("of the earlier table")
     lines = put(copied("two", "flamingo", seeds=2)).lines
-    gone = "removed shapes-operating.svg, which cannot be made of the new table"
+    gone = "removed shapes-answers.svg, which cannot be made of the new table"
     assert lines[0] == f"added 2 of flamingo type-I; {gone}" and "8 recomputed" in lines[1]
     rows = rows_of(boards)
     assert {name: (row["n"], row["verdict"]) for name, row in rows.items()} == {
@@ -358,14 +358,6 @@ def test_a_tree_that_is_not_shipped_comes_with_the_records(made_runs, tmp_path, 
         tree.write_text(content)
         (report,) = verify([tmp_path / "second"], tmp_path / "none")
         assert report.counts()["claimed"] == 1 and "nothing is computed" in report.runs[0].notes[0]
-
-
-def test_an_update_lists_files_that_it_does_not_remake(copied, put, tmp_path):
-    put(copied("first", "ce", "crm", seeds=2))
-    (tmp_path / "boards/shapes-levels.svg").write_text("<svg/>")
-    result = put(copied("more", "flamingo"))
-    assert any("not made anew" in line and "shapes-levels.svg" in line for line in result.notes)
-    assert rows_of(tmp_path / "boards")["ce"]["lacking"] == [2]
 
 
 def test_an_update_says_which_columns_it_drops_and_compares_those_it_keeps(copied, put, tmp_path):

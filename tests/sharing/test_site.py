@@ -12,6 +12,8 @@ import pytest
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, find_column
 from hierbench.leaderboard.extra_columns import with_columns
+from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.style import Drawing
 from hierbench.leaderboard.statistics import Row, Summary
 from hierbench.runs.findings import FolderReport
 from hierbench.runs.further_metrics import FURTHER_FILE, values_content
@@ -40,7 +42,8 @@ def birds(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Pictures take most of the time; they are drawn in test_site.py."""
-    monkeypatch.setattr(pages, "draw_one", lambda *_: None)
+    monkeypatch.setattr(pages, "draw", lambda *_: Drawing(None, []))
+    monkeypatch.setattr(style, "write_figure", lambda *_: None)
 
 
 @pytest.fixture

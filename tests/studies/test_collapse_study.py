@@ -24,7 +24,7 @@ SAME = ("spec.json", "history.csv", "metrics.json", "predictions.npz")
 
 @pytest.fixture(scope="module", autouse=True)
 def few_pixels():
-    from hierbench.figures.plots import style
+    from hierbench.leaderboard.pictures import style
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(style.STYLE, "savefig.dpi", 50)

@@ -14,12 +14,11 @@ from hierbench.config.overrides import apply_override, format_override
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import Spec
 from hierbench.execution.jobs import find_methods, make_jobs
-from hierbench.leaderboard.selection import split_name
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.records import Records
 from hierbench.runs.requests import Request, command_words, request_options
 from hierbench.runs.run_archive import opened
-from hierbench.studies.reproduction import find_rows, recorded_options
+from hierbench.studies.reproduction import find_rows, recorded_options, split_name
 from hierbench.utils.errors import UserError
 from tests.support.publications import loose
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -87,14 +86,12 @@ def random_scores(targets, num_classes, seed, skill=1.5):
     return scores
 
 
-def of_runs(dataset, runs, **more):
-    """Return the request for a figure of all runs in a folder."""
-    from hierbench.figures.plots.figure_data import FigureRequest
+def of_runs(dataset, runs):
+    """Return the board of all runs in a folder."""
     from hierbench.leaderboard.board import Board
     from hierbench.runs.record_reader import read_records
 
-    board = Board.of(dataset, read_records(runs), scored=False)
-    return FigureRequest(dataset, more.pop("data_dir", Path("data")), board, **more)
+    return Board.of(dataset, read_records(runs), scored=False)
 
 
 def without(root, ids):

@@ -113,7 +113,7 @@ class Pages:
         """Small data and short training, in the page's folder, with a cache of its own."""
         from hierbench.config import recipe
         from hierbench.data.datasets import shapes
-        from hierbench.figures.plots import style
+        from hierbench.leaderboard.pictures import style
         from hierbench.sharing import compose
 
         real = recipe.recipe_text

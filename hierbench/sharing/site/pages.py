@@ -14,12 +14,13 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from hierbench.figures.plots import style, verdict_plot
 from hierbench.leaderboard.answers_table import answers_tables
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.paired import BASELINE
+from hierbench.leaderboard.pictures import style, verdict_plot
+from hierbench.leaderboard.pictures.figure_data import draw
 from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, make_cell
@@ -32,8 +33,7 @@ from hierbench.runs.method_files import PYTHON, source_folders, source_name
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing import published_tree
 from hierbench.sharing.bundle import PUBLISHED_FILES
-from hierbench.sharing.pictures import draw_one
-from hierbench.sharing.publication_folder import ANSWER_PICTURES, SUFFIXES
+from hierbench.sharing.publication_folder import ANSWERS_PICTURE, SUFFIXES
 from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import block, clean, short_name
 from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
@@ -176,12 +176,10 @@ class TablePage:
         if answers is None or any(finding.rejected for finding in self.table.report.tables):
             return False
         pictures = {}
-        for kind, words in ANSWER_PICTURES.items():
-            with suppress(UserError):  # of answers of a few rules
-                target = self.writer.root / self.folder / f"{kind}.svg"
-                draw_one(kind, answers.board, self.table.dataset, self.table.folder, target)
-                self._file(target.name)
-                pictures[f"{kind}.svg"] = words
+        with suppress(UserError):  # of answers of a few rules
+            picture = draw(ANSWERS_PICTURE, answers.board).figure
+            style.write_figure(picture, self._file(f"{ANSWERS_PICTURE}.svg"))
+            pictures = {f"{ANSWERS_PICTURE}.svg": "Information given against correct answers"}
         tables = [table_markup(table) for table in answers_tables(answers)]
         name = f"{self.folder}/answers.html"
         notes = [*answers.notes, CLAIMED_NODES.replace("*", "")]
@@ -199,7 +197,7 @@ class TablePage:
         is_drawable = any(all(row.metrics[axis].mean is not None for axis in AXES) for row in rows)
         if not is_drawable or len(rows) > MOST_DRAWN:
             return ""
-        draw_one(INDEX_PICTURE, self.table.board, self.table.dataset, self.table.folder, self._file(name))
+        style.write_figure(draw(INDEX_PICTURE, self.table.board).figure, self._file(name))
         return name
 
     def _downloads(self) -> dict[str, str]:

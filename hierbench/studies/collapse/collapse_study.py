@@ -20,8 +20,8 @@ from hierbench.execution.jobs import make_jobs
 from hierbench.execution.plan import Plan, plan_jobs, plan_without_data
 from hierbench.execution.request import ResolvedRequest, requested_recipe, resolve
 from hierbench.execution.resources import make_setting
-from hierbench.figures.plots.style import house_style
 from hierbench.leaderboard.formats import render
+from hierbench.leaderboard.pictures.style import house_style
 from hierbench.leaderboard.table import CommandOutput
 from hierbench.models.libraries.lookup import cached_backbone
 from hierbench.runs.mlflow_mirror import default_uri

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hierbench.config.recipe import Recipe
-from hierbench.figures.plots.style import BLUE, LIGHT, ONE_COLUMN, VERMILION, new_figure, plain
+from hierbench.leaderboard.pictures.style import BLUE, LIGHT, ONE_COLUMN, VERMILION, new_figure, plain
 from hierbench.studies.collapse.collapse_curves import FRAMES, Curve, mean_line
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MARKERS_PER_LINE = 8  # markers on a line, about: far enough apart to see that a
 def draw(recipe: Recipe, curves: Sequence[Curve]) -> Figure:
     """Draw the curves as the paper's figure has them; of several seeds the mean, and the range as a band.
 
-    Call it within `hierbench.figures.plots.style.house_style`.
+    Call it within `hierbench.leaderboard.pictures.style.house_style`.
     """
     from matplotlib.ticker import MaxNLocator
 

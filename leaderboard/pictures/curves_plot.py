@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, label_row, open_figure_board, remarks_on
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.extra_columns import counted_runs
+from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.figure_data import Floats, heading, label_row, remarks_on, require_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
 from hierbench.utils.errors import UserError
@@ -39,15 +40,15 @@ def _row_bands(row: Row, runs: Sequence[Record]) -> dict[str, Floats] | None:
     return {name: band_over_seeds(histories, name) for name in CURVE_QUANTITIES}
 
 
-def draw(request: FigureRequest) -> style.Drawing:
+def draw(board: BoardData) -> style.Drawing:
     """Draw a row of panels per type of model, a column per quantity, in each a line per method."""
-    board = open_figure_board(request)
+    require_runs(board)
     rows = [row for row in board.rows if row.n]
     looks = style.assign_looks(rows)
     bands = [(row, _row_bands(row, counted_runs(row, board.records))) for row in rows]
     trained = [(row, band) for row, band in bands if band is not None]
     if not trained:
-        raise UserError(f"none of the runs of {request.dataset} has a training curve: all of them re-rank")
+        raise UserError(f"none of the runs of {board.dataset} has a training curve: all of them re-rank")
     types = list(dict.fromkeys(row.type for row, _ in trained))
     figure = style.new_figure(style.TWO_COLUMNS, 0.8 + 1.9 * len(types))
     grid = figure.subplots(len(types), len(CURVE_QUANTITIES), sharex=True, sharey="col", squeeze=False)
@@ -68,7 +69,7 @@ def draw(request: FigureRequest) -> style.Drawing:
         figure, [row for row, _ in trained], looks, lambda look: Line2D([], [], **style.line_style(look))
     )
     figure.suptitle(
-        f"{heading(board, request.dataset)}. Lines: mean over seeds, bands: from the smallest to the largest",
+        f"{heading(board)}. Lines: mean over seeds, bands: from the smallest to the largest",
         fontsize=8.0,
     )
     absent = [row for row, band in bands if band is None]

@@ -6,9 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, open_figure_board, over_runs, remarks_on
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.extra_columns import counted_runs
+from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.figure_data import Floats, heading, over_runs, remarks_on, require_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.record import Record
 from hierbench.utils.errors import UserError
@@ -38,9 +39,9 @@ def _mistake_shares(run: Record) -> Floats:
     return mistake_shares(counts, run.result["test"]["top1"])
 
 
-def draw(request: FigureRequest) -> style.Drawing:
+def draw(board: BoardData) -> style.Drawing:
     """Draw a panel per type of model, in it a group of bars per distance, one bar per method."""
-    board = open_figure_board(request)
+    require_runs(board)
     rows = [row for row in board.rows if row.n]
     looks = style.assign_looks(rows)
     bars: list[tuple[Row, Floats]] = []
@@ -52,7 +53,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     panels = figure.subplots(len(types), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, kind in zip(panels, types, strict=True):
         _panel(axes, [(row, values) for row, values in bars if row.type == kind], looks)
-        axes.set_title(f"{heading(board, request.dataset)}, {kind}", loc="left")
+        axes.set_title(f"{heading(board)}, {kind}", loc="left")
         axes.set_ylabel("mistakes (% of test images)")
     panels[0].set_ylim(bottom=0.0)
     style.note(panels[0], "mean over seeds, whiskers: 95% t-interval")

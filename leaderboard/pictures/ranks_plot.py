@@ -4,8 +4,8 @@ from itertools import combinations
 
 from matplotlib.figure import Figure
 
-from hierbench.figures.plots import style
 from hierbench.leaderboard.columns import PAPER_BY_NAME
+from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.set_ranks import RankOrder
 
 LINE = 0.19  # inches

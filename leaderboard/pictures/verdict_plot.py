@@ -5,7 +5,7 @@ from textwrap import wrap
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hierbench.figures.plots import style
+from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.verdict import PartResult, VerdictRows
 
 ROW_HEIGHT = 0.3  # inches

@@ -144,11 +144,6 @@ def plain(text: str, limit: int = 60) -> str:
     return f"\u200a{text}" if text.startswith("_") else text  # a hair space: legends skip "_..."
 
 
-def readable(name: str, limit: int = 28) -> str:
-    """Return a node's name for people: without its WordNet number, blanks for underscores."""
-    return plain(re.sub(r"^n\d{8} (?=.)", "", name).replace("_", " "), limit)
-
-
 @contextmanager
 def house_style() -> Iterator[None]:
     """Draw and write in the project's style, independent of the user's matplotlibrc."""

@@ -1,14 +1,15 @@
 """Information given against correct answers where a rule may stop at an inner node: from the kept `answers` of runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from hierbench.answers.choices import DEFAULT_RULES, RuleChoice, parse_choices
-from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, open_figure_board, over_runs, remarks_on
 from hierbench.leaderboard.board_answers import BoardAnswers, board_answers, trained_runs
+from hierbench.leaderboard.board_data import BoardData
+from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.figure_data import Floats, heading, over_runs, remarks_on, require_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.run_evidence import Trees
 
@@ -20,9 +21,11 @@ RULE_POINTS = [  # rules without a parameter to fit
 STEPS = 200  # of a line
 
 
-def draw(request: FigureRequest) -> style.Drawing:
+def draw(board: BoardData) -> style.Drawing:
     """Draw the methods under one rule, and the rules of the method that does best under it, names at the lines."""
-    answers = read_board_answers(request, parse_choices(DEFAULT_RULES))
+    require_runs(board)
+    tree = Trees(board.data_dir).of(trained_runs(board)[0].data)
+    answers = board_answers(board, parse_choices(DEFAULT_RULES), tree)
     frontier = next(choice for choice in answers.choices if choice.curve == FRONTIER)
     rows = sorted(answers.board.rows, key=lambda row: -float(np.mean(answers.areas(frontier, row))))
     figure = style.new_figure(style.TWO_COLUMNS, 3.0)
@@ -51,7 +54,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     methods_axes.set_ylabel("information given (% of a class's)")
     for axes in (methods_axes, rules_axes):
         axes.set_xlabel("correct answers (%)")
-    title = f"{heading(answers.board, request.dataset)}. Mean over seeds; points: rules without a curve"
+    title = f"{heading(answers.board)}. Mean over seeds; points: rules without a curve"
     figure.suptitle(title, fontsize=8.0, x=0.02, ha="left")
     return style.Drawing(figure, [*remarks_on(answers.board), *answers.notes])
 
@@ -70,13 +73,6 @@ def _line(answers: BoardAnswers, choice: RuleChoice, row: Row) -> tuple[Floats, 
     curves = [np.array(answers.curve(each, choice)) for each in answers.answers_of(row)]
     correct = np.linspace(max(curve[:, 1].min() for curve in curves), 1.0, STEPS)
     return 100.0 * correct, over_runs([_information_at(curve, correct) for curve in curves], 1)[0]
-
-
-def read_board_answers(request: FigureRequest, choices: Sequence[RuleChoice]) -> BoardAnswers:
-    """Return the answers of these rules that `hierbench answers` has kept beside the runs of a figure."""
-    board = open_figure_board(request)
-    tree = Trees(request.data_dir).of(trained_runs(board)[0].data)
-    return board_answers(board, choices, tree)
 
 
 def _information_at(curve: Floats, correct: Floats) -> Floats:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.lines import Line2D
 
-from hierbench.figures.plots import style
-from hierbench.figures.plots.figure_data import FigureRequest, Floats, heading, open_figure_board, remarks_on
+from hierbench.leaderboard.board_data import BoardData
+from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.figure_data import Floats, heading, remarks_on, require_runs
 from hierbench.leaderboard.statistics import AXES, TOLERANCE, Row, pareto_front, printed, ranked_rows
 from hierbench.utils.errors import UserError
 
@@ -33,12 +34,12 @@ def competitive_band(rows: Sequence[Row]) -> tuple[float, float]:
     return min(severities), float(min(printed(value, 2) for value in severities) + TOLERANCE) + HALF_DIGIT
 
 
-def draw(request: FigureRequest) -> style.Drawing:
+def draw(board: BoardData) -> style.Drawing:
     """Draw the rows of a leaderboard; the better corner is the upper left one."""
-    board = open_figure_board(request)
+    require_runs(board)
     rows = [row for row in board.rows if all(row.metrics[name].mean is not None for name in AXES)]
     if not rows:
-        raise UserError(f"no row of {request.dataset} has a mistake severity to draw")
+        raise UserError(f"no row of {board.dataset} has a mistake severity to draw")
     looks = style.assign_looks(rows)
     figure = style.new_figure(style.TWO_COLUMNS, 4.0)
     axes = figure.subplots()
@@ -68,7 +69,7 @@ def draw(request: FigureRequest) -> style.Drawing:
     if has_front:
         axes.plot(*tradeoff_values(front)[0].T, color=style.GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
     axes.margins(0.08)
-    axes.set_title(heading(board, request.dataset), loc="left", pad=20)
+    axes.set_title(heading(board), loc="left", pad=20)
     notes = [
         *(["band: competitive, severity at most 0.05 above the smallest"] if ranked else []),
         *(["dashed: no row beats these on both axes (Pareto front)"] if has_front else []),
