@@ -14,6 +14,7 @@ import torch
 from hierbench.config.recipe import Recipe
 from hierbench.config.sections import FeatureType
 from hierbench.data.feature_cache import CacheRequest, find_features
+from hierbench.data.prepared import Prepared
 from hierbench.data.writer import SPLITS
 from hierbench.execution.inputs import Inputs
 from hierbench.execution.parameters import stand_in_tree
@@ -54,7 +55,12 @@ class Estimate:
 
 
 def estimate(
-    recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, setting: Setting, *, measure: bool = True
+    recipe: Recipe,
+    kinds: Sequence[FeatureType],
+    inputs: Inputs | None,
+    setting: Setting,
+    *,
+    measure: bool = True,
 ) -> Estimate:
     """Return the estimate for jobs of these types; without seconds where these are not known.
 
@@ -87,21 +93,20 @@ def recorded_seconds(recipe: Recipe, setting: Setting) -> dict[FeatureType, floa
     return {kind: statistics.median(values) for kind, values in seconds.items()}
 
 
-def _sizes(recipe: Recipe, inputs: Inputs) -> dict[str, int]:
+def _sizes(recipe: Recipe, prepared: Prepared | None) -> dict[str, int]:
     """Return the number of images by split: of the data, or as the recipe expects it."""
-    prepared = inputs.prepared
     return {split: getattr(recipe.expected, split) if prepared is None else prepared.size(split) for split in SPLITS}
 
 
 def _seconds_per_job(
-    recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, setting: Setting
+    recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs | None, setting: Setting
 ) -> dict[FeatureType, float]:
     """Return the seconds of a job's steps by type; one device is timed on its part of a batch.
 
     One backbone that is trained is measured once for all types, whose heads cost little beside it.
     """
-    sizes = _sizes(recipe, inputs)
-    prepared = inputs.prepared
+    prepared = None if inputs is None else inputs.prepared
+    sizes = _sizes(recipe, prepared)
     before = torch.get_num_threads()
     tree = stand_in_tree(recipe.expected.level_sizes) if prepared is None else prepared.hierarchy(recipe.distance)
     num = max(1, sizes["train"] // recipe.train.every)
@@ -138,11 +143,12 @@ def seconds_per_image(
         return statistics.median(measure_seconds(trainee.train, device) for _ in range(rounds)) / batch
 
 
-def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, device: str | None) -> list[Extraction]:
+def _extractions(
+    recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs | None, device: str | None
+) -> list[Extraction]:
     """Return the caches that jobs of these types need, timed on a device; [] if the backbone is trained."""
     model = recipe.model
-    prepared = inputs.prepared
-    sizes = _sizes(recipe, inputs)
+    sizes = _sizes(recipe, None if inputs is None else inputs.prepared)
     if not model.frozen or model.given_features:
         return []
     vectors = sum(sizes.values()) + (model.views - 1) * sizes["train"]
@@ -152,8 +158,8 @@ def _extractions(recipe: Recipe, kinds: Sequence[FeatureType], inputs: Inputs, d
     for kind in dict.fromkeys(kinds):
         pool = model.type_i_pool if kind == "type-I" else "average"
         cached = False
-        if prepared is not None:
-            request = CacheRequest.by(prepared, model, recipe.augment, inputs.digest, kind)
+        if inputs is not None:
+            request = CacheRequest.by(inputs.prepared, model, recipe.augment, inputs.digest, kind)
             cached = find_features(request) is not None
         if not cached and device is not None and per_image is None:
             per_image = _seconds_to_extract(recipe, device)

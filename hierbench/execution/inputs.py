@@ -20,87 +20,100 @@ from hierbench.utils.files import file_digest
 
 @dataclass(frozen=True)
 class Inputs:
-    """The data and the weights of a recipe.
+    """The data and the weights of a recipe: `weights` a file or None for random ones, `digest` its SHA-256."""
 
-    After a dry run that misses any, `missing` names it, and how to get it; `needed` says what a run gets by itself, as
-    far as it does. `unwritable` says why the runs folder cannot be
-    written: a comparison whose runs are all there can still be shown.
-    """
-
-    prepared: Prepared | None
+    prepared: Prepared
     weights: Path | None = None
     digest: str | None = None
-    missing: str = ""
-    needed: str = ""
-    unwritable: str = ""
 
 
-def obtain(recipe: Recipe, options: Options) -> Inputs:
-    """Return data and weights, downloaded and prepared if need be; a dry run only checks that they exist.
+@dataclass(frozen=True)
+class MissingInputs:
+    """What is not here, and how to get it: `to_bring` by the user, `made_first` by the run itself; "" for nothing."""
+
+    to_bring: str = ""
+    made_first: str = ""
+
+
+def obtain_inputs(recipe: Recipe, options: Options) -> Inputs:
+    """Return data and weights, downloaded and prepared if need be.
 
     Raises:
         UserError: something is not available.
     """
     model = recipe.model
-    folder = options.data_dir / "weights"
     weights = options.weights
-    prepared: Prepared | None
-    unwritable = ""
+    source = options.source
+    check_source(recipe, source)
+    if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:
+        say(f"note: {recipe.data.dataset} is already prepared in {options.data_dir}; --source is not read")
+        source = None
+    quality = recipe.data.jpeg_quality
+    if recipe.data.dataset in NEEDS_SOURCE:  # names the file to get, before anything is downloaded
+        prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
+        source = None
+    if model.weights != "none":  # before the data, which can take hours
+        weights = ready_weights(model, options.data_dir / "weights", weights)
+    prepared = prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
+    with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
+        data.check(prepared, lambda share: meter.part("images", share, 1.0))
+    return _checked(recipe, prepared, weights)
+
+
+def find_inputs(recipe: Recipe, options: Options) -> Inputs | MissingInputs:
+    """Return data and weights as `obtain_inputs`, or what of them is not here: for a dry run, which makes nothing."""
+    model = recipe.model
+    weights = options.weights
+    to_bring = list[str]()
+    made_first = list[str]()
     check_source(recipe, options.source)
-    if not options.dry_run:
-        if options.mlflow is None:
-            default_uri(options.runs)  # raises where it cannot be written down
-        unwritable = Store(options.runs).write_problem()
-        if unwritable and data.find(recipe.data.variant, options.data_dir) is None:
-            raise UserError(unwritable)
-        quality = recipe.data.jpeg_quality
-        source = options.source
-        if source is not None and data.find(recipe.data.variant, options.data_dir) is not None:
-            say(f"note: {recipe.data.dataset} is already prepared in {options.data_dir}; --source is not read")
-            source = None
-        if recipe.data.dataset in NEEDS_SOURCE:  # names the file to get, before anything is downloaded
-            prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
-            source = None
-        if model.weights != "none":  # before the data, which can take hours
-            weights = ready_weights(model, folder, weights)
-        prepared = prepare_with_progress(recipe, options.data_dir, source, jpeg_quality=quality)
-        with Meter(f"checking {prepared.folder.name}", 1.0) as meter:
-            data.check(prepared, lambda share: meter.part("images", share, 1.0))
-    else:
-        variant = recipe.data.variant
-        missing = list[str]()
-        needed = list[str]()
-        prepared = data.find(variant, options.data_dir)
-        state = "is not prepared"
-        if recipe.source is not None and prepared is not None:
-            prepared = if_current(recipe, prepared, lambda line: None)
-            state = "has changed since it was prepared"
-        if prepared is None:
-            protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
-            option = f" --source {options.source}" if options.source else ""
-            if recipe.data.dataset in NEEDS_SOURCE and not option:
-                option = " --source FILE"
-            folders = folder_options(data_dir=options.data_dir)
-            command = f"hierbench data prepare {options.dataset}{protocol}{option}{folders}"
-            if recipe.data.dataset in NEEDS_SOURCE and not options.source:
-                missing.append(f"{variant} {state} in {options.data_dir}; run: {command}")
-            else:
-                needed.append(f"{variant} {state} in {options.data_dir}, which the run does first; or run: {command}")
-        if model.weights != "none" and (weights := find_weights(model, folder, weights)) is None:
-            can_load = model.weights != "file"
-            problem = f"{weights_title(model)} are not here; " + "the run downloads them, or " * can_load
-            (needed if can_load else missing).append(f"{problem}give --weights FILE")
-        if missing or needed:
-            return Inputs(None, missing="; ".join(missing), needed="; ".join(needed))
-    if prepared is not None:
-        _check_inputs(recipe, prepared)
-    if recipe.evaluation.drop_order == "file" and prepared is not None and not prepared.ordered:
+    prepared = data.find(recipe.data.variant, options.data_dir)
+    state = "is not prepared"
+    if recipe.source is not None and prepared is not None:
+        prepared = if_current(recipe, prepared, lambda line: None)
+        state = "has changed since it was prepared"
+    if prepared is None:
+        needs_source = recipe.data.dataset in NEEDS_SOURCE
+        protocol = " --protocol authors" if recipe.data.jpeg_quality else ""
+        source = f" --source {options.source}" if options.source else " --source FILE" if needs_source else ""
+        folders = folder_options(data_dir=options.data_dir)
+        command = f"hierbench data prepare {options.dataset}{protocol}{source}{folders}"
+        problem = f"{recipe.data.variant} {state} in {options.data_dir}"
+        if needs_source and not options.source:
+            to_bring.append(f"{problem}; run: {command}")
+        else:
+            made_first.append(f"{problem}, which the run does first; or run: {command}")
+    if model.weights != "none":
+        weights = find_weights(model, options.data_dir / "weights", weights)
+        problem = f"{weights_title(model)} are not here"
+        if weights is None and model.weights == "file":
+            to_bring.append(f"{problem}; give --weights FILE")
+        elif weights is None:
+            made_first.append(f"{problem}; the run downloads them, or give --weights FILE")
+    if prepared is None or to_bring or made_first:
+        return MissingInputs("; ".join(to_bring), "; ".join(made_first))
+    return _checked(recipe, prepared, weights)
+
+
+def _checked(recipe: Recipe, prepared: Prepared, weights: Path | None) -> Inputs:
+    """Return inputs that fit each other and the recipe, with the digest of the weights."""
+    _check_inputs(recipe, prepared)
+    if recipe.evaluation.drop_order == "file" and not prepared.ordered:
         raise UserError(
             f"{recipe.data.dataset} was prepared from pictures, whose official order is lost: protocol authors drops "
             f"the last images by it; prepare the official archive, hierbench data prepare {recipe.dataset} --force"
         )
-    digest = None if weights is None else file_digest(weights, follow=True)
-    return Inputs(prepared, weights, digest, unwritable=unwritable)
+    return Inputs(prepared, weights, None if weights is None else file_digest(weights, follow=True))
+
+
+def check_runs_folder(recipe: Recipe, options: Options) -> str:
+    """Return why the runs folder cannot be written, "" if it can; a UserError unless its runs may all be there."""
+    if options.mlflow is None:
+        default_uri(options.runs)  # raises where it cannot be written down
+    problem = Store(options.runs).write_problem()
+    if problem and data.find(recipe.data.variant, options.data_dir) is None:
+        raise UserError(problem)
+    return problem
 
 
 def _check_inputs(recipe: Recipe, prepared: Prepared) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Device, Options
@@ -9,7 +10,7 @@ from hierbench.config.recipe import Recipe, chosen_types, load_recipe, with_weig
 from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
 from hierbench.data.user.user_dataset import with_sizes
-from hierbench.execution.inputs import Inputs, obtain
+from hierbench.execution.inputs import Inputs, MissingInputs, check_runs_folder, find_inputs, obtain_inputs
 from hierbench.execution.jobs import check_request
 from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.resources import choose_device
@@ -20,6 +21,7 @@ from hierbench.utils.console import require, say
 from hierbench.utils.errors import UserError
 
 MAX_SEEDS = 1000  # also of a recipe
+NOTHING_MISSING = MissingInputs()
 
 
 @dataclass(frozen=True)
@@ -31,19 +33,33 @@ class ResolvedRequest:
         recipe: of the dataset, with the command's overrides; backbone, precision and sizes are resolved.
         types: of the models.
         num_seeds: as requested, or the recipe's.
-        inputs: data and weights, which a dry run may lack.
+        inputs: data and weights; None in a dry run that lacks any.
+        missing: what it lacks.
+        unwritable: why the runs folder cannot be written: a comparison whose runs are all there can still be shown.
     """
 
     options: Options
     recipe: Recipe
     types: Sequence[FeatureType]
     num_seeds: int
-    inputs: Inputs
+    inputs: Inputs | None
+    missing: MissingInputs = NOTHING_MISSING
+    unwritable: str = ""
 
     @property
     def prepared(self) -> Prepared | None:
         """The data; None in a dry run that lacks data or weights."""
-        return self.inputs.prepared
+        return None if self.inputs is None else self.inputs.prepared
+
+    @property
+    def weights(self) -> Path | None:
+        """The file of weights; None for random ones, and in a dry run that lacks data or weights."""
+        return None if self.inputs is None else self.inputs.weights
+
+    @property
+    def weights_digest(self) -> str | None:
+        """The digest of that file."""
+        return None if self.inputs is None else self.inputs.digest
 
     @property
     def store(self) -> Store:
@@ -97,7 +113,11 @@ def resolve(
     train = recipe.train.model_copy(update={"precision": precision})
     resolved = resolve_model(recipe.model_copy(update={"train": train}))
     options = replace(options, device=device)
-    inputs = obtain(resolved, options)
-    if inputs.unwritable and not may_be_unwritable:
-        raise UserError(inputs.unwritable)
-    return ResolvedRequest(options, with_sizes(resolved, inputs.prepared), types, num_seeds, inputs)
+    unwritable = "" if options.dry_run else check_runs_folder(resolved, options)
+    inputs = find_inputs(resolved, options) if options.dry_run else obtain_inputs(resolved, options)
+    if unwritable and not may_be_unwritable:
+        raise UserError(unwritable)
+    if isinstance(inputs, MissingInputs):
+        return ResolvedRequest(options, with_sizes(resolved, None), types, num_seeds, None, inputs)
+    resolved = with_sizes(resolved, inputs.prepared)
+    return ResolvedRequest(options, resolved, types, num_seeds, inputs, unwritable=unwritable)

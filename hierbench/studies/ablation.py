@@ -32,7 +32,7 @@ def ablate(options: Options) -> CommandOutput:
     request = resolve(options, recipe, methods)
     variants: list[list[Job]] = []
     if request.prepared is not None:
-        variants = plan_variants(request.recipe, request.prepared, methods, request.num_seeds, request.inputs.digest)
+        variants = plan_variants(request.recipe, request.prepared, methods, request.num_seeds, request.weights_digest)
     return carry_out(plan_ablation(request, methods, variants), partial(ablation_report, variants=variants)).shown
 
 
@@ -42,7 +42,6 @@ def plan_ablation(request: ResolvedRequest, methods: Sequence[LoadedMethod], var
     Only the jobs of the frame alone are recorded, which is no row of a comparison, as all others are.
     """
     options = request.options
-    inputs = request.inputs
     recorded: Sequence[Job] = []
     if variants:
         named = zip(VARIANTS, variants, strict=True)
@@ -52,11 +51,11 @@ def plan_ablation(request: ResolvedRequest, methods: Sequence[LoadedMethod], var
         recorded = variants[VARIANTS.index(FRAME_ALONE)]
     else:
         rows = [(variant.name, variant.type, True) for variant in VARIANTS]
-        planned = plan_without_data(rows, request.num_seeds, inputs.missing)
+        planned = plan_without_data(rows, request.num_seeds, request.missing.to_bring)
     return Plan(
         request,
         planned,
-        make_setting(options, len(planned), weights=inputs.weights),
+        make_setting(options, len(planned), weights=request.weights),
         title="ablation",
         kind="ablation",
         recorded_ids=[job.id for job in recorded],

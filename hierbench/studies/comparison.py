@@ -87,7 +87,6 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
     """
     options = request.options
     recipe = request.recipe
-    inputs = request.inputs
     jobs: list[Job] = []
     trained = with_bases(methods).values()  # bases that are no rows of their own are trained, too
     networks = [
@@ -98,20 +97,22 @@ def plan_comparison(request: ResolvedRequest, methods: Sequence[LoadedMethod], t
     ]
     if request.prepared is None:
         rows = [(method.name, feature_type, method.trains) for _, method, feature_type in networks]
-        planned = plan_without_data(rows, request.num_seeds, inputs.missing)
+        planned = plan_without_data(rows, request.num_seeds, request.missing.to_bring)
     else:
         params = {key: entry.params for key, entry in (tuned or {}).items()}
-        jobs = make_jobs(recipe, request.prepared, methods, request.types, request.num_seeds, inputs.digest, params)
+        jobs = make_jobs(
+            recipe, request.prepared, methods, request.types, request.num_seeds, request.weights_digest, params
+        )
         planned = plan_jobs(jobs, states(jobs, request.store))
-    if inputs.unwritable and (options.plan_only or any(line.state != "cached" for line in planned)):
-        raise UserError(inputs.unwritable)
+    if request.unwritable and (options.plan_only or any(line.state != "cached" for line in planned)):
+        raise UserError(request.unwritable)
     params_by_row = {f"{method}:{kind}": entry.params for (method, kind), entry in (tuned or {}).items()}
     # Methods by name: a path reveals the user's folders, and MLflow may be shared.
     names = [Path(name).stem if is_path(name) else name for name in requested_methods(options)]
     return Plan(
         request,
         planned,
-        make_setting(options, sum(line.trains for line in planned), weights=inputs.weights),
+        make_setting(options, sum(line.trains for line in planned), weights=request.weights),
         title=",".join(names),
         kind="comparison",
         options={} if tuned is None else {"tuned": params_by_row},

@@ -43,7 +43,7 @@ def say_notes(prepared: Prepared) -> None:
 def summary(plan: Plan, seconds: float | None = None) -> str:
     """Return a plan in one line."""
     recipe = plan.request.recipe
-    blocked = plan.request.inputs.missing
+    blocked = plan.request.missing.to_bring
     counts = Counter(line.state for line in plan.planned)
     jobs = counted(len(plan.planned), "job")
     if blocked:
@@ -102,9 +102,9 @@ def announce(plan: Plan) -> None:
 def dry_run_table(plan: Plan) -> Table:
     """Return a line per row, with the parameters of its model and its time; the sum is above them."""
     recipe = plan.request.recipe
-    inputs = plan.request.inputs
+    missing = plan.request.missing
     kinds = [line.type for line in plan.planned if line.state == "train" or (line.state == "blocked" and line.trains)]
-    needed = estimate(recipe, kinds, inputs, plan.setting)
+    needed = estimate(recipe, kinds, plan.request.inputs, plan.setting)
     models = count_model_parameters(plan)
     rows = []
     jobs_by_row: dict[tuple[str, FeatureType], list[PlannedJob]] = {}
@@ -127,8 +127,8 @@ def dry_run_table(plan: Plan) -> Table:
         "schema": 1,
         "dataset": recipe.dataset,
         "protocol": recipe.protocol,
-        **({"blocked": inputs.missing} if inputs.missing else {}),
-        **({"needed": inputs.needed} if inputs.needed else {}),
+        **({"blocked": missing.to_bring} if missing.to_bring else {}),
+        **({"needed": missing.made_first} if missing.made_first else {}),
         "estimated_seconds": needed.seconds,
         "disk_bytes": num_bytes,
         "models": [
@@ -145,7 +145,7 @@ def dry_run_table(plan: Plan) -> Table:
         rows=rows,
         above=[summary(plan, needed.seconds)],
         notes=[
-            *([f"First: {inputs.needed}."] if inputs.needed else []),
+            *([f"First: {missing.made_first}."] if missing.made_first else []),
             *(describe(extraction, recipe) for extraction in needed.extractions),
             *plan.notes,
             f"Backbone: {backbone}.",

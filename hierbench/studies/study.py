@@ -63,8 +63,8 @@ def carry_out(plan: Plan, make_report: Callable[[Plan], StudyReport]) -> StudyRe
     if options.dry_run:
         return StudyResult(CommandOutput(dry_run_table(plan)))
     announce(plan)
-    if plan.request.inputs.unwritable:
-        say(f"warning: {plan.request.inputs.unwritable}; the table is not written there")
+    if plan.request.unwritable:
+        say(f"warning: {plan.request.unwritable}; the table is not written there")
         report = make_report(plan)
         return StudyResult(CommandOutput(report.table, report.lines), report.board)
     record(plan)

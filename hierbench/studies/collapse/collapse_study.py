@@ -76,15 +76,19 @@ def plan_collapse(
     A job without its snapshots is trained again.
     """
     options = request.options
-    inputs = request.inputs
     epochs = request.recipe.train.rounds
     if request.prepared is None:
         rows = [(frame.method, frame.type, True) for frame in FRAMES]
-        planned = plan_without_data(rows, request.num_seeds, inputs.missing)
+        planned = plan_without_data(rows, request.num_seeds, request.missing.to_bring)
     else:
         jobs_by_frame = [
             make_jobs(
-                recipes[frame], request.prepared, [methods[frame]], [frame.type], request.num_seeds, inputs.digest
+                recipes[frame],
+                request.prepared,
+                [methods[frame]],
+                [frame.type],
+                request.num_seeds,
+                request.weights_digest,
             )
             for frame in FRAMES
         ]
@@ -94,7 +98,7 @@ def plan_collapse(
     return Plan(
         request,
         planned,
-        make_setting(options, len(planned), weights=inputs.weights, snapshots=every),
+        make_setting(options, len(planned), weights=request.weights, snapshots=every),
         title="collapse",
         kind="collapse",
         options={"every": every},

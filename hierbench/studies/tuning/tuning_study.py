@@ -85,7 +85,7 @@ def tune(options: Options, sampler: str | None, trials: int | None) -> CommandOu
         execution.meter.expect(float(num_runs * trained.train.rounds))
         started: list[Batches] = []
         for method, feature_type, space in searches:
-            target = Target(trained, request.prepared, method, feature_type, request.inputs.digest)
+            target = Target(trained, request.prepared, method, feature_type, request.weights_digest)
             search = Search(space, sampler, target.start(space), target.seed)
             started.append(start_search(target, search, storage, recorded, execution))
         run_side_by_side(started, execution)
@@ -113,7 +113,7 @@ def plan_searches(request: ResolvedRequest, searches: Sequence[PlannedSearch], d
     return Plan(
         request,
         (),
-        make_setting(request.options, num_runs, weights=request.inputs.weights),
+        make_setting(request.options, num_runs, weights=request.weights),
         title=f"tune {','.join(dict.fromkeys(search.method.name for search in searches))}",
         kind="tuning",
         options={name: value for name, value in options.items() if value is not None},
@@ -124,20 +124,20 @@ def searches_table(plan: Plan, searches: Sequence[PlannedSearch]) -> Table:
     """Return the spaces of a dry run, and about how long they take."""
     request = plan.request
     recipe = search_recipe(request.recipe)
-    inputs = request.inputs
     rows = []
     for method, feature_type, space in searches:
         values = "; ".join(f"{key} {', '.join(f'{x:g}' for x in points)}" for key, points in space.grid.items())
         words = [method.name, feature_type, str(space.trials), str(recipe.tune.runs), values]
         rows.append(Line(list(map(Text, words))))
     kinds = [search.type for search in searches for _ in range(count_runs(search.space, recipe))]
-    needed = estimate(recipe, kinds, inputs, plan.setting)
+    needed = estimate(recipe, kinds, request.inputs, plan.setting)
     notes = [describe(extraction, recipe) for extraction in needed.extractions]
     if needed.seconds:
         time = duration(needed.seconds)
         notes.append(f"About {time} on this machine ({plan.setting.device}), less for cached configurations.")
-    if inputs.missing or inputs.needed:
-        notes.append(f"Blocked: {inputs.missing}." if inputs.missing else f"First: {inputs.needed}.")
+    missing = request.missing
+    notes += [f"Blocked: {missing.to_bring}."] if missing.to_bring else []
+    notes += [f"First: {missing.made_first}."] if missing.made_first and not missing.to_bring else []
     columns = ["Method", "Type", "Configurations", "Runs of each", "Values"]
     return Table(f"{recipe.title}, the searches", columns, rows, notes=notes)
 
