@@ -19,7 +19,7 @@ from hierbench.config.recipe import load_recipe
 from hierbench.data import prepared as data
 from hierbench.data.datasets import shapes
 from hierbench.data.prepare import prepare
-from hierbench.execution.inputs import obtain
+from hierbench.execution.inputs import find_inputs
 from hierbench.utils.errors import UserError
 
 
@@ -160,7 +160,7 @@ def test_cifar100_from_its_pictures(tmp_path, miniatures):
     for name in ("cifar100", "cifar100-frozen", "cifar100-small"):
         assert prepare(name, tmp_path / name, Path(archive)).digest == prepared.digest
     with pytest.raises(UserError, match="authors drops the last images"):
-        obtain(
+        find_inputs(
             load_recipe("cifar100", protocol="authors"), Options("cifar100", data_dir=tmp_path / "data", dry_run=True)
         )
 
