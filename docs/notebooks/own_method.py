@@ -76,7 +76,7 @@ board.plot("severity")
 # %% [markdown]
 # ## Compare
 #
-# The rows minus cross-entropy, seed by seed. With two seeds the intervals are wide; `hierbench power` says how many it would take.
+# The rows minus cross-entropy, seed by seed. With two seeds the intervals are wide.
 
 # %%
 board.compare("ce")

@@ -30,7 +30,6 @@ def damaged(trained, data_dir, tmp_path):
 
 COMMANDS = {
     "compare": ("compare", "ce", *ON),
-    "power": ("power", "ce", "flamingo", "--metric", "top1", *ON),
     "reproduce": ("reproduce", "runs", "flamingo"),
     "tradeoff": ("plot", "tradeoff", *ON),
     "severity": ("plot", "severity", *ON),
@@ -68,7 +67,6 @@ def test_own_runs_are_believed_as_recorded(cli, damaged):
 def test_commands_take_a_folder_of_published_tables(cli, tmp_path):
     place = ("--dataset", "grocery-finetuned", "--runs", Path(__file__).parents[2] / "leaderboard/published")
     assert "HAFrame" in cli(tmp_path, "compare", *place, "ce:type-II", "haframe:type-II").ok().out
-    assert "cross-entropy" in cli(tmp_path, "power", *place, "ce:type-II", "haframe:type-II").ok().out
 
 
 def test_re_ranked_runs_without_their_base_are_named(tmp_path, shapes):

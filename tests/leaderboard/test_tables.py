@@ -19,12 +19,10 @@ from hierbench.leaderboard.differences import compare_rows
 from hierbench.leaderboard.formats import TABLE_FORMATS, html, render, terminal
 from hierbench.leaderboard.formats.latex import latex_escaped
 from hierbench.leaderboard.ledger import build_ledger, ledger_table
-from hierbench.leaderboard.power_analysis import effects_between, plan
 from hierbench.leaderboard.statistics import PAPER_METRICS, Row, Summary
 from hierbench.leaderboard.table import CHECK, COMPARISON_ARROWS, CROSS, Flag, Interval, Line, Number, Table, Text
 from hierbench.leaderboard.tables.board_table import BOLD, STAR, board_table
 from hierbench.leaderboard.tables.differences_table import differences_table
-from hierbench.leaderboard.tables.power_table import power_table
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.store import Store
 from hierbench.studies.scoring.score_report import Report, report_table
@@ -38,7 +36,7 @@ FORMULA = "=1+1|x"
 SHOWN = ("markdown", "terminal", "html", "latex")  # cells as they are printed
 NO_PDFLATEX = "no pdflatex: install texlive-latex-extra, as CI does"
 TABLES = (
-    *("board", "paper", "differences", "power"),
+    *("board", "paper", "differences"),
     *("ledger", "ablation", "printed ablation", "report", "cells"),
 )
 CELLS = Table(
@@ -83,7 +81,6 @@ def board(store):
 @pytest.fixture(scope="module")
 def tables(board, store):
     """Every table, by its name in TABLES."""
-    effects = effects_between(board, ("hafeature", "ce"), find_column("top1"))
     rows = [
         Row("type-I", "ce", FORMULA, 5, 5, dict.fromkeys(PAPER_METRICS, Summary(2.0, 0.1))),
         Row("type-II", "ce", HOSTILE, 3, 5, dict.fromkeys(PAPER_METRICS, Summary(1.0, 0.1)), lacking=(3, 4)),
@@ -95,11 +92,6 @@ def tables(board, store):
         "board": board_table(board),
         "paper": board_table(Board.paper("tieredimagenet-h", others=True)),
         "differences": differences_table(board, compare_rows(board, "ce")),
-        "power": power_table(
-            [replace(plan(effect), row=row, reference=reference) for row, reference, effect in effects],
-            board,
-            "top1",
-        ),
         "ledger": ledger_table(build_ledger(replace(board, dataset="cifar100"), Board.paper("cifar100"))),
         "ablation": ablation_table([(HOSTILE, with_best_means(Board("d", "paper", "height", rows, (HOSTILE,))))]),
         "printed ablation": ablation_table(ablation_from_paper("all")),

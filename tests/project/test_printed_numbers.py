@@ -1,4 +1,4 @@
-"""Worked examples of docs/statistics.md, docs/seeds.md and docs/metrics.md equal the results of the functions."""
+"""Worked examples of docs/statistics.md and docs/metrics.md equal the results of the functions."""
 
 import re
 import runpy
@@ -10,13 +10,12 @@ import torch
 
 from hierbench.leaderboard.columns import find_column
 from hierbench.leaderboard.paired import difference, holm
-from hierbench.leaderboard.power_analysis import Effect, compute_power, effect_of_values, plan, seeds_needed
 from hierbench.leaderboard.statistics import Row, summarise
 from hierbench.metrics import compute_metrics, hops, known_metrics, selective
 from hierbench.metrics import metric_table as registry_module
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-STATISTICS, SEEDS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "seeds", "metrics"))
+STATISTICS, METRICS = ((DOCS / f"{name}.md").read_text("utf-8") for name in ("statistics", "metrics"))
 SEVERITY = find_column("mistake_severity")
 
 
@@ -55,22 +54,6 @@ def test_the_statistics_of_the_values(values):
         lines.append([row.method, f"{cell.mean:.3f} +/- {cell.ci95:.3f}", *against])
     (printed,) = [table[2:] for table in tables(STATISTICS) if table[0][:2] == ["row", "mean"]]
     assert printed == lines
-
-
-def test_the_plan_of_the_statistics(values):
-    effect = effect_of_values(values["Flamingo"], values["CRM"])
-    assert (
-        f"Flamingo is {effect.difference:.3f} above CRM, with a standard deviation of {effect.deviations[0]:.3f} over "
-        f"seeds. {seeds_needed(effect)} seeds would separate them"
-    ) in flat(STATISTICS)
-
-
-def test_power_and_costs_of_seeds():
-    """The exact power of a fixed number."""
-    page, half, large = flat(SEEDS), plan(Effect(0.5, (1.0,))), plan(Effect(2.0, (1.0,)))
-    assert f"{100 * half.reached:.1f}% with {half.seeds} seeds for a difference of half a standard" in page
-    fewer = f"4 seeds give {100 * float(compute_power(large.effect, 4)):.1f}%"
-    assert f"for two standard deviations, {fewer} and {large.seeds} seeds {100 * large.reached:.1f}%" in page
 
 
 @pytest.fixture(scope="module")

@@ -179,7 +179,6 @@ def test_other_commands_name_a_scored_row(cli, place, scored):
     for words, error in (
         (("compare", "vit"), message),
         (("compare", "ce", "vit"), message),
-        (("power", "ce", "vit"), message),
         (("compare", "ce", "vitt"), "unknown row 'vitt'"),
     ):
         cli(place, *words, *shapes).one_line(error)
