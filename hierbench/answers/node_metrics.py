@@ -159,21 +159,33 @@ def answer_curve(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -
         targets: [N] nodes.
         hierarchy: over the K classes.
     """
-    thresholds = list[Tensor]()
-    changes = list[Tensor]()
-    at_root = torch.zeros(4, dtype=torch.float64, device=probabilities.device)
+    return curve_of(curve_steps(probabilities, targets, hierarchy))
+
+
+def curve_steps(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """Return [N, 5, G] float64: thresholds down to which each example answers a node, and what the node is worth.
+
+    The nodes are from the root on; the last four are correct, recall, precision and exact.
+    """
+    steps = list[Tensor]()
     for rows, chunk in chunks(probabilities, hierarchy):
         probability, nodes = _answers_of_thresholds(chunk)
         true = targets[rows, None].expand_as(nodes)
         values = _curve_values(nodes.flatten(), true.flatten(), hierarchy).reshape(4, *nodes.shape)
-        at_root += values[:, :, 0].sum(dim=1)
-        thresholds.append(probability[:, 1:].flatten())
-        changes.append(values.diff(dim=2).flatten(1))
-    falling, order = torch.cat(thresholds).sort(descending=True, stable=True)
-    sums = torch.cat([at_root[:, None], at_root[:, None] + torch.cat(changes, dim=1)[:, order].cumsum(dim=1)], dim=1)
+        steps.append(torch.cat([probability[:, None], values.transpose(0, 1)], dim=1))
+    return torch.cat(steps)
+
+
+def curve_of(steps: Tensor) -> AnswerCurve:
+    """Return the curve of the `curve_steps` [N, 5, G] of all examples."""
+    values = steps[:, 1:].transpose(0, 1)  # [4, N, G]
+    at_root = values[:, :, 0].sum(dim=1)
+    falling, order = steps[:, 0, 1:].flatten().sort(descending=True, stable=True)
+    changes = values.diff(dim=2).flatten(1)
+    sums = torch.cat([at_root[:, None], at_root[:, None] + changes[:, order].cumsum(dim=1)], dim=1)
     thresholds_and_end = torch.cat([falling.new_tensor([torch.inf]), falling, falling.new_tensor([-torch.inf])])
     last = thresholds_and_end[:-1] != thresholds_and_end[1:]  # of the changes at one threshold
-    return AnswerCurve(thresholds_and_end[:-1][last], *(sums[:, last] / len(probabilities)))
+    return AnswerCurve(thresholds_and_end[:-1][last], *(sums[:, last] / len(steps)))
 
 
 def _answers_of_thresholds(chunk: NodeProbabilities) -> tuple[Tensor, Tensor]:

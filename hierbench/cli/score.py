@@ -61,8 +61,8 @@ def score(
     The metrics have intervals, and are a row of the dataset's leaderboard.
     """
     from hierbench.answers.choices import parse_choices, split_rules
+    from hierbench.answers.definitions import checked_sources
     from hierbench.leaderboard.columns import requested_columns
-    from hierbench.studies.scoring.definitions import checked_sources
     from hierbench.studies.scoring.prediction_parts import ReadingOptions
     from hierbench.studies.scoring.score_files import ScoreRequest, score_files
     from hierbench.studies.scoring.score_report import report_table

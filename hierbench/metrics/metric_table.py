@@ -278,13 +278,17 @@ def compute_metrics(names: Sequence[str], evidence: "Evidence") -> dict[str, flo
 
 def compute_in_parts(names: Sequence[str], parts: Iterable["Evidence"]) -> dict[str, float]:
     """Compute metrics of examples that come in parts, one of which is held at a time; as `compute_metrics`."""
-    infos = {name: find_metric(name) for name in names}
-    counts: dict[str, list[Tensor]] = {name: [] for name in names}
+    return dict(zip(names, compute_each([find_metric(name) for name in names], parts), strict=True))
+
+
+def compute_each(metrics: Sequence[Metric], parts: Iterable["Evidence"]) -> list[float]:
+    """Compute metrics of examples that come in parts; errors are those of `compute_metrics`."""
+    counts: list[list[Tensor]] = [[] for _ in metrics]
     for evidence in parts:
         targets = evidence.known_targets()
         tree = evidence.hierarchy
-        for name, info in infos.items():
-            needs = info.needs(evidence, info.parameter) if info.exists_on(tree) else (None,)
+        for metric, metric_counts in zip(metrics, counts, strict=True):
+            needs = metric.needs(evidence, metric.parameter) if metric.exists_on(tree) else (None,)
             if needs[0] is not None:
-                counts[name].append(info.count(needs, targets, tree))
-    return {name: info.value_of(counts[name]) for name, info in infos.items()}
+                metric_counts.append(metric.count(needs, targets, tree))
+    return [metric.value_of(metric_counts) for metric, metric_counts in zip(metrics, counts, strict=True)]

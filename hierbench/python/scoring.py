@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hierbench.answers.choices import parse_choices, split_rules
+from hierbench.answers.definitions import checked_sources
 from hierbench.hierarchy.class_names import ClassOrder, column_labels, refuse_labels, rows_in_order, scores_by_class
 from hierbench.hierarchy.label_tree import Distance, Hierarchy
 from hierbench.metrics.calibration import ScoreKind
 from hierbench.python.boards import parse_columns, whole_number
-from hierbench.studies.scoring.definitions import checked_sources
 from hierbench.studies.scoring.prediction_parts import ReadingOptions
 from hierbench.studies.scoring.predictions import Arrays
 from hierbench.studies.scoring.score_files import ScoreRequest, score_files

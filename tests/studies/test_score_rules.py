@@ -10,8 +10,8 @@ import torch
 import hierbench
 from hierbench import Hierarchy, evaluate
 from hierbench.answers import node_metrics
+from hierbench.answers.definitions import DEFINITIONS
 from hierbench.hierarchy.nodes import Nodes
-from hierbench.studies.scoring.definitions import DEFINITIONS, RankedExamples, defined_values
 from hierbench.utils.errors import UserError
 
 T = Hierarchy.from_paths({name: (name[0].upper(), name) for name in ("a1", "a2", "b1", "b2")})
@@ -78,19 +78,13 @@ def test_identities_of_definitions():
     by_hand = evaluate(torch.from_numpy(probabilities), torch.from_numpy(targets), tree, ks=(1, 5))
     assert values["mbm", "HierDist@5"] == pytest.approx(by_hand["hierdist@5"])
     twice = Hierarchy.from_paths({path[-1]: path for path in (("A", "same", "a"), ("B", "same", "b"))})
-    examples = RankedExamples(np.array([[1]]), np.array([0]), twice, None)
-    found = {definition.title: value for _, definition, value in defined_values(examples, ["hiclass", "hiercls"])}
-    assert found["hF, macro"] == pytest.approx(1 / 3) and found["Depth F1"] == 0.0
+    found = values_of(hierbench.score(np.array([[0.2, 0.8]]), ["a"], twice, definitions="hiclass,hiercls", **OPTIONS))
+    assert found["hiclass", "hF, macro"] == pytest.approx(1 / 3) and found["hiercls", "Depth F1"] == 0.0
 
 
 def test_h_precision_of_the_best_ranking_is_one():
-    order = np.array([[0, 1, 2, 3]])
-    (value,) = (
-        definition.value(RankedExamples(order, np.array([0]), T, None))
-        for definition in DEFINITIONS["mbm"]
-        if definition.title == "h-precision@5"
-    )
-    assert value == 1.0
+    (metric,) = (metric for metric in DEFINITIONS["mbm"] if metric.title == "h-precision@5")
+    assert metric.compute_from((torch.tensor([[0, 1, 2, 3]]),), torch.tensor([0]), T) == 1.0
 
 
 def test_rules_count_targets_above_the_classes():

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hierbench.answers.definitions import IDENTITIES
 from hierbench.answers.node_metrics import NODE_METRICS
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.statistics import PAPER_METRICS, summarise
 from hierbench.leaderboard.table import Cell, Interval, Line, Number, Table, Text
-from hierbench.studies.scoring.definitions import IDENTITIES
 from hierbench.studies.scoring.scores import Result
 from hierbench.utils.errors import unknown_name
 

@@ -5,7 +5,7 @@ Shapes: N examples, K classes, k ranked classes.
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +15,17 @@ from torch import Tensor
 
 from hierbench.answers.choices import RuleChoice
 from hierbench.answers.decision_rule import answer_nodes
+from hierbench.answers.definitions import DEFINITIONS
 from hierbench.answers.node_metrics import node_metrics
 from hierbench.config.scored_spec import Scored
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.nodes import Nodes
 from hierbench.leaderboard.scored_rows import scored_records
-from hierbench.metrics import DEFAULT_KS, Evidence, compute_metrics, usable_ks
+from hierbench.metrics import DEFAULT_KS, Evidence, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, kind_of_rows, row_facts
-from hierbench.metrics.metric_table import compute_in_parts, follows_from_ranks
+from hierbench.metrics.metric import Metric
+from hierbench.metrics.metric_table import compute_each, compute_in_parts, follows_from_ranks
 from hierbench.metrics.ranked_classes import ranked
 from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
 from hierbench.runs.integrity import PREDICTIONS, fingerprints
@@ -31,7 +33,6 @@ from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.run_evidence import evidence_of_ranks
 from hierbench.runs.scored_record import EXAMPLES_PER_CHUNK, stored_type
 from hierbench.runs.store import Run, Store
-from hierbench.studies.scoring.definitions import Definition, RankedExamples, defined_values
 from hierbench.studies.scoring.prediction_parts import Predictions
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import Argument, InputError, UserError
@@ -72,7 +73,7 @@ class Result:
     looks_like: ScoreKind | None = None
     num_all: int = 0
     nodes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    defined: Sequence[tuple[str, Definition, float]] = ()
+    defined: Sequence[tuple[str, Metric, float]] = ()
     notes: Sequence[str] = ()
 
 
@@ -168,11 +169,18 @@ def further_metrics(
     """Return metrics beyond those of `score`, NaN where undefined; of ranked classes those that follow from them."""
     if not names:
         return {}
+    classes = predictions.classes
+    computable = [name for name in names if classes is None or follows_from_ranks(name, classes.shape[1])]
+    return compute_in_parts(computable, _parts(predictions, tree, kind))
+
+
+def _parts(predictions: Predictions, tree: Hierarchy, kind: ScoreKind | None) -> Iterator[Evidence]:
+    """Yield the evidence of a part of the examples at a time; of ranked classes that of all."""
     if predictions.classes is not None:
-        computable = [name for name in names if follows_from_ranks(name, predictions.classes.shape[1])]
-        return compute_metrics(computable, evidence_of_ranks(predictions.classes, predictions.true_classes, tree))
-    every = Evidence.rows_of_parts(*predictions.all_scores.shape)
-    return compute_in_parts(names, (_evidence(predictions, tree, kind, rows) for rows in every))
+        yield evidence_of_ranks(predictions.classes, predictions.true_classes, tree)
+        return
+    for rows in Evidence.rows_of_parts(*predictions.all_scores.shape):
+        yield _evidence(predictions, tree, kind, rows)
 
 
 def _evidence(predictions: Predictions, tree: Hierarchy, kind: ScoreKind | None, rows: slice) -> Evidence:
@@ -229,16 +237,20 @@ def _as_nodes(classes: IntArray, tree: Hierarchy) -> IntArray:
 
 def score_definitions(
     predictions: Predictions, tree: Hierarchy, sources: Sequence[str], kind: ScoreKind | None
-) -> list[tuple[str, Definition, float]]:
-    """Return the values under the definitions of these sources; see `definitions.DEFINITIONS`."""
-    if not sources:
-        return []
-    ranked = rank(predictions, tree)[0]
-    probabilities = None if predictions.classes is not None else _log_probabilities(predictions, kind).softmax(dim=1)
-    return list(defined_values(RankedExamples(ranked, predictions.true_classes, tree, probabilities), sources))
+) -> list[tuple[str, Metric, float]]:
+    """Return (source, definition, value) of `DEFINITIONS` of these sources that the predictions suffice for."""
+    classes = predictions.classes
+    chosen = [
+        (source, metric)
+        for source in sources
+        for metric in DEFINITIONS[source]
+        if metric.exists_on(tree) and (classes is None or (metric.ranked and metric.parameter <= classes.shape[1]))
+    ]
+    values = compute_each([metric for _, metric in chosen], _parts(predictions, tree, kind) if chosen else [])
+    return [(*pair, value) for pair, value in zip(chosen, values, strict=True)]
 
 
-def _log_probabilities(predictions: Predictions, kind: ScoreKind | None, rows: slice = slice(None)) -> Tensor:
+def _log_probabilities(predictions: Predictions, kind: ScoreKind | None, rows: slice) -> Tensor:
     values = predictions.all_scores[rows]
     scores = torch.from_numpy(np.array(values, dtype=stored_type(values.dtype)))
     return as_probabilities(scores, kind).log() if kind != "logits" else scores.double()
