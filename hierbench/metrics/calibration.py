@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from hierbench.metrics.computations import BINS
 from hierbench.metrics.ranked_classes import check_probabilities
 
-BINS = 15
 SUM = 0.01  # by how much probabilities may miss a sum of 1: files round them, or hold them in half precision
 SINGLE_PRECISION = 1e-4  # by how much they do in single precision, in which they are taken as they are
 ScoreKind = Literal["probabilities", "logits", "votes"]

@@ -128,3 +128,8 @@ def area_under(curve: OperatingCurve) -> float:
     """
     order = curve.coverage.sort(stable=True).indices
     return float(torch.trapezoid(curve.risk[order], curve.coverage[order]))
+
+
+def area_of_steps(steps: Tensor, rule: Rule) -> float:
+    """Return hAURC of `climb_steps` [N, 3, R] of all examples."""
+    return area_under(curve_from_steps(steps, rule))

@@ -62,6 +62,11 @@ def contributions(classes: Tensor | IntArray, targets: Tensor | IntArray, tree: 
     return torch.cat([(classes[:, :1] == targets[:, None]).long(), by_k], dim=1)
 
 
+def distance_counts(classes: Tensor, targets: Tensor, tree: Hierarchy) -> Tensor:
+    """Return the `contributions` of the best class, and of all k ranked classes [N, k]."""
+    return contributions(classes, targets, tree, [1, classes.shape[1]])
+
+
 class Tally:
     """Sums over many batches, kept on the device; only reading a result synchronises with it."""
 

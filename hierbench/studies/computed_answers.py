@@ -23,7 +23,8 @@ from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.readers import shipped_names, shipped_paths
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers, board_answers, kept_by_run, trained_runs
-from hierbench.metrics.calibration import BINS, bin_counts, calibration_errors
+from hierbench.metrics.calibration import bin_counts, calibration_errors
+from hierbench.metrics.computations import BINS
 from hierbench.metrics.metric import sum_counts
 from hierbench.metrics.node_probabilities import node_tables
 from hierbench.runs.answer_file import (

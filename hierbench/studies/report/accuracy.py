@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
-from hierbench.metrics.calibration import BINS
+from hierbench.metrics.computations import BINS
 from hierbench.metrics.sums import contributions
 from hierbench.studies.report.resampling import Floats, Quantity, mean_of, ratio_of
 from hierbench.studies.report.scored_images import REPORT_KS, ScoredImages
