@@ -14,7 +14,6 @@ from hierbench.runs.job import Job
 from hierbench.runs.mlflow_mirror import Mirror, default_uri
 from hierbench.runs.record import Record
 from hierbench.runs.record_reader import read_record
-from hierbench.runs.repair import is_finished
 from hierbench.runs.store import HistoryRow
 from hierbench.utils.console import Meter, duration
 from hierbench.utils.text import is_path
@@ -112,10 +111,10 @@ class Execution:
     def _read(self, job: Job) -> Record:
         return read_record(self.plan.setting.store.run(job.id).folder)
 
-    def expect(self, jobs: Sequence[Job]) -> None:
-        """Add the work of the jobs that are not done to the progress bar."""
-        store = self.plan.setting.store
-        self.meter.expect(sum(job_work(job) for job in jobs if not is_finished(job.spec, store)))
+    def expect_plan(self) -> None:
+        """Add the work of the plan's jobs that are not cached to the progress bar."""
+        states = self.plan.states
+        self.meter.expect(sum(job_work(job) for job in self.plan.jobs if states[job.id] != "cached"))
 
     def leave_out(self, jobs: Sequence[Job]) -> None:
         """Take the expected work of jobs that were done before out of the progress bar."""

@@ -117,7 +117,7 @@ def retrain(specs: Mapping[str, Spec], record: Record, options: Options) -> None
     plan = replace(plan, planned=recorded, setting=setting)
     announce(plan)
     with redirect_stdout(sys.stderr), Execution(plan) as execution:  # a method may print
-        execution.expect(plan.jobs)
+        execution.expect_plan()
         execution.run(Batch(plan.jobs, plan.labels))
     for line in execution.describe_failures():
         say(line)

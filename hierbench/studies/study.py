@@ -74,7 +74,7 @@ def carry_out(plan: Plan, make_report: Callable[[Plan], StudyReport]) -> StudyRe
     if plan.setting.snapshots:
         restart(plan.jobs, store, plan.setting.snapshots)
     with redirect_stdout(sys.stderr), Execution(plan) as execution:  # a method may print
-        execution.expect(plan.jobs)
+        execution.expect_plan()
         execution.run(Batch(plan.jobs, plan.labels))
         report = make_report(plan)
         write(report, execution.mirror)
