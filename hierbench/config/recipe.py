@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -102,6 +102,13 @@ class Recipe(Closed):
         """Return the learning rates of a method: its own rates, else the rates of the type."""
         shared = self.train.lr.of(feature_type).model_dump()
         return JobRates.model_validate(shared | own_rates(self.methods.get(method, {})))
+
+
+class ResolvedRecipe(Recipe):
+    """A recipe that leaves nothing to its backbone's library, its data or the device: jobs are planned from it."""
+
+
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
 
 
 def chosen_types(text: str) -> list[FeatureType]:

@@ -16,7 +16,7 @@ from hierbench.api.registry import (
 from hierbench.config.options import Options
 from hierbench.config.overrides import methods_set
 from hierbench.config.rates import PREFIX, checked_section, own_rates
-from hierbench.config.recipe import Recipe
+from hierbench.config.recipe import AnyRecipe, Recipe, ResolvedRecipe
 from hierbench.config.sections import FEATURE_TYPES, FeatureType
 from hierbench.config.spec import DatasetSpec, MethodSpec, Spec, TrainSpec
 from hierbench.data.prepared import Prepared
@@ -94,7 +94,7 @@ def with_bases(methods: Sequence[LoadedMethod]) -> dict[str, LoadedMethod]:
 
 
 def make_jobs(
-    recipe: Recipe,
+    recipe: ResolvedRecipe,
     prepared: Prepared,
     methods: Sequence[LoadedMethod],
     types: Sequence[FeatureType],
@@ -150,7 +150,7 @@ def _check_targets(method: LoadedMethod, prepared: Prepared, methods: Iterable[L
         )
 
 
-def with_params(recipe: Recipe, method: str, params: dict[str, Any]) -> Recipe:
+def with_params(recipe: AnyRecipe, method: str, params: dict[str, Any]) -> AnyRecipe:
     """Return the recipe with some of a method's hyperparameters changed; "lr.NAME" changes a learning rate.
 
     Raises:
@@ -184,7 +184,7 @@ def dataset_spec(recipe: Recipe, prepared: Prepared) -> DatasetSpec:
 
 
 def make_spec(
-    recipe: Recipe,
+    recipe: ResolvedRecipe,
     prepared: Prepared,
     method: LoadedMethod,
     feature_type: FeatureType,

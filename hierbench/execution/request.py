@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.options import Device, Options
-from hierbench.config.recipe import Recipe, chosen_types, load_recipe, with_weights_file
+from hierbench.config.recipe import Recipe, ResolvedRecipe, chosen_types, load_recipe, with_weights_file
 from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
 from hierbench.data.user.user_dataset import with_sizes
@@ -39,7 +39,7 @@ class ResolvedRequest:
     """
 
     options: Options
-    recipe: Recipe
+    recipe: ResolvedRecipe
     types: Sequence[FeatureType]
     num_seeds: int
     inputs: Inputs | None

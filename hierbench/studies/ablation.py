@@ -7,7 +7,7 @@ from functools import partial
 
 from hierbench.api.registry import LoadedMethod, find_method
 from hierbench.config.options import Options
-from hierbench.config.recipe import Recipe
+from hierbench.config.recipe import Recipe, ResolvedRecipe
 from hierbench.data.prepared import Prepared
 from hierbench.execution.jobs import make_jobs, with_params
 from hierbench.execution.plan import Plan, plan_jobs, plan_without_data
@@ -96,7 +96,7 @@ def _methods(recipe: Recipe) -> list[LoadedMethod]:
 
 
 def plan_variants(
-    recipe: Recipe, prepared: Prepared, methods: Sequence[LoadedMethod], seeds: int, weights: str | None
+    recipe: ResolvedRecipe, prepared: Prepared, methods: Sequence[LoadedMethod], seeds: int, weights: str | None
 ) -> list[list[Job]]:
     """Return the jobs of each variant by seed; a comparison has the same ones, except for the frame alone."""
     frame_alone = with_params(recipe, "haframe", {"alpha": 0.0})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hierbench.config.recipe import Recipe, recipe_names
+from hierbench.config.recipe import AnyRecipe, Recipe, recipe_names
 from hierbench.config.sections import Expected
 from hierbench.config.spec import json_digest
 from hierbench.data.image import (
@@ -198,7 +198,7 @@ def dataset_sizes(paths: Paths, labels: dict[str, Any], image_size: tuple[int, i
     return Expected(image_size=image_size, height=tree.height, level_sizes=tree.level_sizes, **splits)
 
 
-def with_sizes(recipe: Recipe, prepared: Prepared | None) -> Recipe:
+def with_sizes(recipe: AnyRecipe, prepared: Prepared | None) -> AnyRecipe:
     """Return a user's recipe with all sizes in [expected] as they are; any other recipe as it is."""
     if recipe.source is None:
         return recipe

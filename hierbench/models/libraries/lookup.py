@@ -8,7 +8,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from hierbench.config.recipe import Recipe
+from hierbench.config.recipe import Recipe, ResolvedRecipe
 from hierbench.config.sections import Model
 from hierbench.models.backbones import WIDE_RESNET, Backbone, build_own, check_own
 from hierbench.models.libraries.feature_map import (
@@ -47,7 +47,7 @@ def find_library(backbone: str) -> tuple[ModuleType, str] | None:
     return import_module(f"hierbench.models.libraries.{LIBRARIES[prefix]}"), name  # here: it takes seconds
 
 
-def resolve_model(recipe: Recipe) -> Recipe:
+def resolve_model(recipe: Recipe) -> ResolvedRecipe:
     """Return the recipe with the input size, mean and standard deviation that it leaves to the backbone's library.
 
     Crops and flips that do not apply are left out, and random weights are "none", so that equal trainings
@@ -62,7 +62,7 @@ def resolve_model(recipe: Recipe) -> Recipe:
         recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"weights": "none"})})
     library_entry = find_library(recipe.model.backbone)
     if recipe.model.given_features:
-        return recipe
+        return _resolved(recipe)
     if library_entry is None:
         for key in ("mean", "std"):
             if getattr(recipe.augment, key) is None:
@@ -70,14 +70,18 @@ def resolve_model(recipe: Recipe) -> Recipe:
                     f"augment.{key} is missing: {recipe.model.backbone} has none of its own; set it to that of the "
                     f"images, as in --set augment.{key}=[0.5,0.5,0.5]"
                 )
-        return recipe
+        return _resolved(recipe)
     configuration = library_entry[0].configuration(library_entry[1])
     size = recipe.model.input_size or configuration.size
     model = recipe.model.model_copy(update={"input_size": size})
     augment = recipe.augment.model_copy(
         update={"mean": recipe.augment.mean or configuration.mean, "std": recipe.augment.std or configuration.std}
     )
-    return recipe.model_copy(update={"model": model, "augment": augment})
+    return _resolved(recipe.model_copy(update={"model": model, "augment": augment}))
+
+
+def _resolved(recipe: Recipe) -> ResolvedRecipe:
+    return ResolvedRecipe.model_construct(recipe.model_fields_set, **dict(recipe))
 
 
 def check_backbone(model: Model) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from hierbench.api.registry import LoadedMethod, find_method
 from hierbench.config.options import Options
-from hierbench.config.recipe import Recipe
+from hierbench.config.recipe import ResolvedRecipe
 from hierbench.data.loader import Split
 from hierbench.data.prepared import Prepared
 from hierbench.execution.job_inputs import features_without_crops
@@ -68,7 +68,7 @@ def _check_classes(prepared: Prepared, num_classes: int) -> None:
 def plan_collapse(
     request: ResolvedRequest,
     methods: Mapping[MeasuredFrame, LoadedMethod],
-    recipes: Mapping[MeasuredFrame, Recipe],
+    recipes: Mapping[MeasuredFrame, ResolvedRecipe],
     every: int,
 ) -> Plan:
     """Return the plan of HAFrame and cross-entropy with a model kept every few epochs, seeds outermost.
@@ -129,7 +129,7 @@ def collapse_report(plan: Plan) -> StudyReport:
     return StudyReport(table, files, lines, attached=data.with_suffix(".png"))
 
 
-def frame_recipes(recipe: Recipe, num_classes: int) -> dict[MeasuredFrame, Recipe]:
+def frame_recipes(recipe: ResolvedRecipe, num_classes: int) -> dict[MeasuredFrame, ResolvedRecipe]:
     """Return each frame's recipe: for an ETF, type I has at least K features, as in the caption of the paper's figure.
 
     Where it has fewer, its layer gets K units.

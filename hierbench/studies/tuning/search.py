@@ -19,7 +19,7 @@ from scipy.stats import qmc
 
 from hierbench.api.registry import LoadedMethod
 from hierbench.config.rates import PREFIX, RATE_NAMES
-from hierbench.config.recipe import Recipe
+from hierbench.config.recipe import Recipe, ResolvedRecipe
 from hierbench.config.sections import FeatureType, Model
 from hierbench.config.spec import json_digest
 from hierbench.data.prepared import Prepared
@@ -134,7 +134,7 @@ def search_space(recipe: Recipe, method: LoadedMethod) -> Space | None:
     return space
 
 
-def search_recipe(recipe: Recipe) -> Recipe:
+def search_recipe(recipe: ResolvedRecipe) -> ResolvedRecipe:
     """Return the recipe that a search trains on: with `tune.every`, a part of the training images."""
     every = recipe.tune.every or recipe.train.every
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"every": every})})
@@ -144,7 +144,7 @@ def search_recipe(recipe: Recipe) -> Recipe:
 class Target:
     """The subject of one study: a method on one type of model."""
 
-    recipe: Recipe
+    recipe: ResolvedRecipe
     prepared: Prepared
     method: LoadedMethod
     type: FeatureType
