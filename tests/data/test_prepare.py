@@ -112,13 +112,15 @@ class KilledError(BaseException):
 
 
 @pytest.mark.thorough  # a real kill is below
-@pytest.mark.parametrize("missing", [False, True])
-def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, miniatures, missing):
-    """Every write, rename and removal after the images are read fails once, and then once more on the way back."""
+def test_killed_at_any_step_after_the_scan(tmp_path, make_inat, inat_classes, miniatures):
+    """Every write, rename and removal after the images are read fails once, and then once more on the way back.
+
+    Some images are missing, so that arrays are compacted, too.
+    """
     offline, class_of = make_inat(inat_classes[::100], {"train": 6, "val": 2, "test": 2})
-    kept = dict(list(class_of.items())[: 9 if missing else 10])
+    kept = dict(list(class_of.items())[:9])
     archive = miniatures.inat19_archive(tmp_path / "a.tar.gz", kept)
-    options = {"offline": offline, "allow_missing": missing}
+    options = {"offline": offline, "allow_missing": True}
     undisturbed = prepare("inat19", tmp_path / "whole", archive, **options)
     steps = []
 

@@ -27,8 +27,9 @@ TABLES = ROOT / "leaderboard/published"
 PUBLISHED = TABLES / "grocery-finetuned"
 
 
-@pytest.mark.parametrize("table", sorted(path.parent.name for path in TABLES.glob("*/runs.zip")))
+@pytest.mark.parametrize("table", ["cifar100-small", "grocery-finetuned", "leaves", "eth80-lite2"])
 def test_the_requests_of_published_tables_plan_all_their_rows(table):
+    """Those of all tables plan the published ids, see tests/golden/test_ids.py."""
     methods = json.loads((TABLES / f"{table}.json").read_text())["rows"]
     for method in sorted({row["method"] for row in methods}):
         for row in find_rows(RunSelection(TABLES / table), method, None):
