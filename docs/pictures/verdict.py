@@ -13,7 +13,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import open_boards
-from hierbench.leaderboard.pictures import ranks_plot, verdict_plot
+from hierbench.leaderboard.pictures import method_ranks, verdict_chart
 from hierbench.leaderboard.pictures.style import house_style, write_figure
 from hierbench.leaderboard.set_ranks import RANK_METRICS, RankOrder, rank_rows
 from hierbench.leaderboard.verdict import CHOICE_NETWORK, VerdictRows
@@ -150,9 +150,9 @@ def main() -> None:
     order = rank_rows(evidence, RANK_METRICS[0], seconds_of_training(boards, evidence))
     with house_style():
         if any(evidence.rows.values()):
-            write_figure(verdict_plot.draw(evidence), ROOT / "docs/pictures/verdict.svg")
+            write_figure(verdict_chart.draw(evidence), ROOT / "docs/pictures/verdict.svg")
         if order.rows:
-            write_figure(ranks_plot.draw(order, RANK_METRICS[0]), ROOT / "docs/pictures/ranks.svg")
+            write_figure(method_ranks.draw(order, RANK_METRICS[0]), ROOT / "docs/pictures/ranks.svg")
     for page, part in parts_of(boards).items():
         path = ROOT / page
         path.write_text(filled(path.read_text(encoding="utf-8"), part), encoding="utf-8")

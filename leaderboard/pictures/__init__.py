@@ -1,4 +1,4 @@
-"""Figures, a file KIND_plot.py per kind of `hierbench plot`: its `draw(request)` returns a `Drawing`."""
+"""Figures, a file KIND_plot.py per kind of `hierbench plot`: its `draw(board)` returns a `Drawing`."""
 
 from pathlib import Path
 

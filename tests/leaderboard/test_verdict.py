@@ -11,7 +11,7 @@ import pytest
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import json_digest
 from hierbench.leaderboard.paired import holm
-from hierbench.leaderboard.pictures import ranks_plot, style, verdict_plot
+from hierbench.leaderboard.pictures import method_ranks, style, verdict_chart
 from hierbench.leaderboard.protocol import PROTOCOL_OPTION, counted_ids, protocol_options, read_protocol
 from hierbench.leaderboard.set_ranks import rank_content, rank_rows
 from hierbench.leaderboard.set_tests import signed_rank_p
@@ -129,7 +129,7 @@ def test_the_order_of_methods():
     order = rank_rows(make_evidence(effects), "hierdist@1")
     assert [row.name for row in order.rows[:2]] == ["hxe:type-II", "haframe:type-II"] and order.n == 15
     assert order.rows[0].mean_rank == 1.0 and ("hxe:type-II", "haframe:type-II") not in order.undecided
-    groups = ranks_plot.undecided_groups(order)
+    groups = method_ranks.undecided_groups(order)
     assert all(first < last for first, last in groups) and (0, 1) not in groups
     assert set(rank_content(make_evidence({}))) == {"hierdist@1", "mistake_severity", "top1"}
     assert rank_rows(make_evidence({}, sets=()), "top1").rows == []
@@ -138,13 +138,13 @@ def test_the_order_of_methods():
 def test_the_pictures_are_drawn(tmp_path):
     evidence = make_evidence({"haframe:type-II": 0.9})
     with style.house_style():
-        figure = verdict_plot.draw(evidence)
+        figure = verdict_chart.draw(evidence)
         texts = [text.get_text() for axes in figure.axes for text in axes.texts]
         style.write_figure(figure, tmp_path / "verdict.svg")
-        style.write_figure(ranks_plot.draw(rank_rows(evidence, "top1"), "top1"), tmp_path / "ranks.svg")
+        style.write_figure(method_ranks.draw(rank_rows(evidence, "top1"), "top1"), tmp_path / "ranks.svg")
     verdicts = [f"{evidence.verdict_of(result)} (11 sets)" for result in evidence.claims]
     assert " of 10 claims hold on" in figure.get_suptitle()
-    assert "; 10 wait for runs" in verdict_plot.draw(make_evidence({}, PROTOCOL.sets[1:])).get_suptitle()
+    assert "; 10 wait for runs" in verdict_chart.draw(make_evidence({}, PROTOCOL.sets[1:])).get_suptitle()
     assert "yes (11 sets)" in verdicts and [text for text in texts if text.endswith("sets)")] == verdicts
 
 

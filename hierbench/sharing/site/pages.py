@@ -19,7 +19,7 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.paired import BASELINE
-from hierbench.leaderboard.pictures import style, verdict_plot
+from hierbench.leaderboard.pictures import style, verdict_chart
 from hierbench.leaderboard.pictures.figure_data import draw
 from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text
@@ -259,7 +259,7 @@ def write_index(writer: Writer, pages: Sequence[TablePage], methods: Sequence[Me
         across = table_markup(verdict_table(evidence))
         picture = "verdict.svg"
         with style.house_style():
-            style.write_figure(verdict_plot.draw(evidence), writer.add(picture))
+            style.write_figure(verdict_chart.draw(evidence), writer.add(picture))
     writer.page("index.html", "index", tables=pages, methods=methods, picture=picture, across=across)
 
 
