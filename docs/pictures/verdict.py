@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from hierbench.leaderboard import method_ranks, verdict_chart
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_BY_NAME
 from hierbench.leaderboard.formats import render
 from hierbench.leaderboard.open_board import open_boards
-from hierbench.leaderboard.pictures import method_ranks, verdict_chart
 from hierbench.leaderboard.pictures.style import house_style, write_figure
 from hierbench.leaderboard.set_ranks import RANK_METRICS, RankOrder, rank_rows
 from hierbench.leaderboard.verdict import CHOICE_NETWORK, VerdictRows

@@ -10,8 +10,9 @@ import pytest
 
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import json_digest
+from hierbench.leaderboard import method_ranks, verdict_chart
 from hierbench.leaderboard.paired import holm
-from hierbench.leaderboard.pictures import method_ranks, style, verdict_chart
+from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.protocol import PROTOCOL_OPTION, counted_ids, protocol_options, read_protocol
 from hierbench.leaderboard.set_ranks import rank_content, rank_rows
 from hierbench.leaderboard.set_tests import signed_rank_p

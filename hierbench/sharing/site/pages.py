@@ -14,12 +14,13 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from hierbench.leaderboard import verdict_chart
 from hierbench.leaderboard.answers_table import answers_tables
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.paired import BASELINE
-from hierbench.leaderboard.pictures import style, verdict_chart
+from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.pictures.figure_data import draw
 from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text

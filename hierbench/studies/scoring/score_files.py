@@ -33,17 +33,16 @@ from hierbench.studies.scoring.alignment import (
 )
 from hierbench.studies.scoring.prediction_parts import ASK_FOR_ORDER, Predictions, ReadingOptions
 from hierbench.studies.scoring.predictions import Arrays, read_predictions, read_targets
+from hierbench.studies.scoring.score_records import check_name, write_records
 from hierbench.studies.scoring.score_report import Report
 from hierbench.studies.scoring.scores import (
     Result,
-    check_name,
     check_resamples,
     further_metrics,
     score,
     score_answers,
     score_definitions,
     score_rules,
-    write_records,
 )
 from hierbench.training.results import environment
 from hierbench.utils.console import Meter, say

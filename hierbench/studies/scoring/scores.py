@@ -1,13 +1,10 @@
-"""Scoring: metrics of predictions, their intervals, and the record that a leaderboard reads.
+"""Scoring: metrics of predictions, and their intervals.
 
 Shapes: N examples, K classes, k ranked classes.
 """
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,10 +14,8 @@ from hierbench.answers.choices import RuleChoice
 from hierbench.answers.decision_rule import answer_nodes
 from hierbench.answers.definitions import DEFINITIONS
 from hierbench.answers.node_metrics import node_metrics
-from hierbench.config.scored_spec import Scored
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.hierarchy.nodes import Nodes
-from hierbench.leaderboard.scored_rows import scored_records
 from hierbench.metrics import DEFAULT_KS, Evidence, usable_ks
 from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, kind_of_rows, row_facts
@@ -28,20 +23,15 @@ from hierbench.metrics.metric import Metric
 from hierbench.metrics.metric_table import compute_each, compute_in_parts, follows_from_ranks
 from hierbench.metrics.ranked_classes import ranked
 from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
-from hierbench.runs.integrity import PREDICTIONS, fingerprints
-from hierbench.runs.record_reader import read_record, read_records
 from hierbench.runs.run_evidence import evidence_of_ranks
 from hierbench.runs.scored_record import EXAMPLES_PER_CHUNK, stored_type
-from hierbench.runs.store import Run, Store
 from hierbench.studies.scoring.prediction_parts import Predictions
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import Argument, InputError, UserError
-from hierbench.utils.files import remove_abandoned, sync_folder, temporary_beside, write_atomically
 
 SCORES_ARE = Argument("scores_are", option_name="scores")
 LEAST = 100  # resamples
 MOST = 1_000_000
-Origin = dict[str, Any]  # content of environment.json
 
 
 @dataclass(frozen=True)
@@ -254,83 +244,3 @@ def _log_probabilities(predictions: Predictions, kind: ScoreKind | None, rows: s
     values = predictions.all_scores[rows]
     scores = torch.from_numpy(np.array(values, dtype=stored_type(values.dtype)))
     return as_probabilities(scores, kind).log() if kind != "logits" else scores.double()
-
-
-def write_records(
-    store: Store,
-    records: Sequence[Scored],
-    all_predictions: Sequence[Predictions],
-    results: Sequence[Result],
-    origin: Origin,
-) -> None:
-    """Write the records of a command like runs, all or nothing; existing ones stay as they are.
-
-    `origin` has the facts of the scoring; the names of the files are added.
-
-    Raises:
-        UserError: an existing record is damaged.
-    """
-    remove_abandoned(store.root)
-    staging = temporary_beside(store.root / "scored")
-    try:
-        for record, predictions, result in zip(records, all_predictions, results, strict=True):
-            earlier = read_record(store.run(record.id).folder)
-            if not earlier.done and os.path.lexists(earlier.folder):
-                why = "; ".join((*earlier.findings, *earlier.notes))
-                raise UserError(f"{earlier.folder} is damaged or unfinished ({why}); remove it and score again")
-            if not earlier.done:
-                facts = {"file": predictions.where, "scores": result.kind, "columns": predictions.columns}
-                _fill(Run(staging / record.id), record, predictions, result, {**origin, **facts})
-        for folder in staging.iterdir() if staging.is_dir() else ():
-            try:
-                folder.rename(store.run(folder.name).folder)
-            except OSError:
-                if not read_record(store.run(folder.name).folder).done:  # another command has just scored the same file
-                    raise
-        sync_folder(store.root)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _fill(run: Run, record: Scored, predictions: Predictions, result: Result, environment: Origin) -> None:
-    """Write the files of a record into a new folder."""
-    run.folder.mkdir(parents=True)
-    run.write_record("spec.json", record.content())
-    if predictions.classes is None:
-        scores = predictions.all_scores
-        run.write_predictions(np.asarray(scores, dtype=stored_type(scores.dtype)), predictions.true_classes)
-    else:
-        parts = {
-            "classes": predictions.classes,
-            "scores_of_classes": predictions.scores,
-            "targets": predictions.targets,
-        }
-        arrays: dict[str, Any] = {name: values for name, values in parts.items() if values is not None}
-        write_atomically(run.folder / PREDICTIONS, lambda file: np.savez(file, **arrays))
-    metrics = {"test": result.metrics, "mistakes_by_distance": result.mistakes, "examples": result.num_examples}
-    intervals = {metric: list(bounds) for metric, bounds in result.intervals.items()}
-    run.write_record("metrics.json", {"schema": 1, "title": record.name, **metrics, "intervals": intervals})
-    run.write_record("environment.json", environment)
-    run.set_status("done", files=fingerprints(run.folder))
-
-
-def check_name(store: Store, records: Sequence[Scored]) -> None:
-    """Raise a UserError if the name of these records already stands for predictions that are not among them.
-
-    A row's seeds are those of one command: with other files added to it, or all of them again, it is the same row.
-    """
-    name = records[0].name
-    dataset = records[0].dataset
-    ids = {record.id for record in records}
-    scored = scored_records(read_records(store.root))
-    recorded_ids = {
-        scored_record.id
-        for scored_record, _ in scored
-        if (scored_record.name, scored_record.dataset) == (name, dataset)
-    }
-    if recorded_ids - ids and ids - recorded_ids:
-        earlier = min(recorded_ids - ids)[:12]
-        raise UserError(
-            f"{name!r} already stands for other predictions in {store.root} ({earlier}): "
-            "give another name, give the earlier files too if these are more seeds, or remove the earlier folders"
-        )
