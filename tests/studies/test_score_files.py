@@ -270,7 +270,7 @@ def test_files_of_one_command_are_recorded_together_or_not_at_all(place, two_fil
             raise OSError(28, "No space left on device")
         return fingerprints(folder)
 
-    monkeypatch.setattr("hierbench.studies.scoring.scores.fingerprints", full)
+    monkeypatch.setattr("hierbench.studies.scoring.score_records.fingerprints", full)
     with pytest.raises(OSError, match="No space left"):
         score(place, "vit-1.npz", "vit-2.npz")
     assert len(sealed) == 2 and sorted((place / "runs").glob("*/")) == two_files
