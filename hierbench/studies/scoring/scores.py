@@ -165,20 +165,16 @@ def further_metrics(
 
 
 def _parts(predictions: Predictions, tree: Hierarchy, kind: ScoreKind | None) -> Iterator[Evidence]:
-    """Yield the evidence of a part of the examples at a time; of ranked classes that of all."""
-    if predictions.classes is not None:
-        yield evidence_of_ranks(predictions.classes, predictions.true_classes, tree)
-        return
-    for rows in Evidence.rows_of_parts(*predictions.all_scores.shape):
-        yield _evidence(predictions, tree, kind, rows)
-
-
-def _evidence(predictions: Predictions, tree: Hierarchy, kind: ScoreKind | None, rows: slice) -> Evidence:
-    """Return the evidence of some rows."""
-    part = predictions.all_scores[rows]
-    scores = torch.from_numpy(np.array(part, dtype=stored_type(part.dtype)))
-    release(predictions.all_scores)
-    return Evidence(scores, torch.from_numpy(predictions.true_classes[rows]), tree, as_probabilities(scores, kind))
+    """Yield the evidence of a part of the examples at a time."""
+    for rows in Evidence.rows_of_parts(predictions.num_examples, tree.num_classes):
+        targets = predictions.true_classes[rows]
+        if predictions.classes is not None:
+            yield evidence_of_ranks(predictions.classes[rows], targets, tree)
+            continue
+        part = predictions.all_scores[rows]
+        scores = torch.from_numpy(np.array(part, dtype=stored_type(part.dtype)))
+        release(predictions.all_scores)
+        yield Evidence(scores, torch.from_numpy(targets), tree, as_probabilities(scores, kind))
 
 
 def score_rules(
