@@ -2,12 +2,10 @@
 
 from typing import Any, Literal
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method, hyperparameter
-from hierbench.hierarchy import Nodes
+from hierbench.losses import hxe
 
 
 class HXE(Method):
@@ -38,20 +36,10 @@ class HXE(Method):
         normalised: bool = False
 
     params: Params
-    ways: Tensor  # [K, L + 1] the root and each class's path, filled with the class: an edge from it to itself adds 0
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         super().__init__(hierarchy, num_features, params)
-        self.nodes = Nodes(hierarchy)
         self.classifier = nn.Linear(num_features, hierarchy.num_classes)
-        self.register_buffer("ways", F.pad(self.nodes.paths, (1, 0)), persistent=False)
-        self.total = float(self._weights(torch.arange(self.nodes.num_nodes), torch.float64).sum())
-        self.path_weights = self._weights(self.nodes.paths, torch.get_default_dtype())  # [K, L]
-
-    def _weights(self, nodes: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return lambda of nodes of any shape, not normalised."""
-        steps = self.nodes.depth if self.params.weights == "depth" else self.nodes.height
-        return torch.exp(-self.params.alpha * steps[nodes].to(dtype))
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits [B, K] for features [B, D]."""
@@ -60,13 +48,16 @@ class HXE(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the weighted sum for logits [B, K] and targets [B]."""
-        sums = self.nodes.leaf_log_sums(outputs)  # log p of each node, up to the same constant
-        along = sums.gather(1, self.ways[targets])
-        if self.path_weights.dtype != outputs.dtype or self.path_weights.device != outputs.device:
-            self.path_weights = self._weights(self.nodes.paths, outputs.dtype)
-        edges = self.path_weights[targets] * (along[:, :-1] - along[:, 1:])
-        mean = edges.sum(dim=1).mean()
-        return {"hxe": mean / self.total if self.params.normalised else mean}
+        params = self.params
+        loss = hxe(
+            outputs,
+            targets,
+            self.hierarchy,
+            alpha=params.alpha,
+            weights=params.weights,
+            normalised=params.normalised,
+        )
+        return {"hxe": loss}
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Return the logits [B, K]."""

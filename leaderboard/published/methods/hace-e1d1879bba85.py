@@ -1,15 +1,12 @@
 """HACE, hierarchy-aware cross-entropy: a softmax over all nodes, and a target that falls off from the class upwards."""
 
-import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hierbench import Hierarchy, Method, hyperparameter
 from hierbench.hierarchy import Nodes
-
-ADDED_SHARE = 1e-6  # that is added to a probability before its logarithm
+from hierbench.losses import hace
 
 
 class HACE(Method):
@@ -38,20 +35,11 @@ class HACE(Method):
         smoothing: float = hyperparameter(0.0, low=0.0, high=0.99)
 
     params: Params
-    weights: Tensor  # [K, L] T on the path of each class
-    mean_weights: Tensor  # [N] the mean of T over the classes
 
     def __init__(self, hierarchy: Hierarchy, num_features: int, params: Any = None) -> None:
         super().__init__(hierarchy, num_features, params)
         self.nodes = Nodes(hierarchy)
         self.classifier = nn.Linear(num_features, self.nodes.num_nodes)
-        d = self.params.d
-        above = self.nodes.depth[self.nodes.num_inner :, None] - self.nodes.depth[self.nodes.paths]
-        weights = torch.where(self.nodes.on_path, d * (1.0 - d) ** above.double(), 0.0)
-        mean = torch.zeros(self.nodes.num_nodes, dtype=torch.float64)
-        mean.index_add_(0, self.nodes.paths.flatten(), weights.flatten() / hierarchy.num_classes)
-        self.register_buffer("weights", weights, persistent=False)
-        self.register_buffer("mean_weights", mean, persistent=False)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return logits [B, N] of all nodes for features [B, D]."""
@@ -60,12 +48,8 @@ class HACE(Method):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return the mean loss for logits [B, N] and targets [B]."""
-        sums = self.nodes.subtree_log_sums(outputs.log_softmax(dim=1))
-        logs = torch.logaddexp(sums, sums.new_full((), math.log(ADDED_SHARE)))
-        share = self.params.smoothing
-        per_class = (logs.gather(1, self.nodes.paths[targets]) * self.weights[targets].to(logs)).sum(dim=1)
-        overall = logs @ self.mean_weights.to(logs)
-        return {"hace": -((1.0 - share) * per_class + share * overall).mean()}
+        loss = hace(outputs, targets, self.hierarchy, d=self.params.d, smoothing=self.params.smoothing)
+        return {"hace": loss}
 
     def scores(self, outputs: Tensor) -> Tensor:
         """Return the logits of the classes, [B, K]."""
