@@ -20,7 +20,7 @@ from torch import Tensor
 from hierbench.answers.decision_rule import as_table, checked_chunks
 from hierbench.answers.node_covers import cover_scores, covered_classes
 from hierbench.hierarchy.label_tree import Hierarchy
-from hierbench.metrics.node_probabilities import chunks, node_tables
+from hierbench.metrics.node_probabilities import node_tables
 from hierbench.metrics.ranked_classes import as_tensor, known_targets
 
 Score = Literal["lac", "aps", "raps", "nodes"]
@@ -168,12 +168,10 @@ def set_nodes(sets: Tensor, probabilities: Tensor, hierarchy: Hierarchy) -> Tens
     tree = node_tables(hierarchy, sets.device).nodes
     filled = sets.clone()
     filled[torch.arange(len(sets), device=sets.device), probabilities.argmax(dim=1)] |= ~sets.any(dim=1)
-    nodes = torch.empty(len(sets), dtype=torch.int64, device=sets.device)
-    for rows, chunk in chunks(filled.double(), hierarchy):  # the deepest node that holds all classes of the set
-        counts = tree.leaf_sums(chunk.classes)
-        holds = counts >= counts[:, :1]
-        nodes[rows] = torch.where(holds, tree.depth, -1).argmax(dim=1)
-    return nodes
+    depth_first = torch.from_numpy(np.lexsort(tree.paths.cpu().numpy().T[::-1])).to(sets.device)
+    in_order = filled[:, depth_first].to(torch.uint8)  # the first and the last class of a set have its ancestor
+    first, last = in_order.argmax(dim=1), -1 - in_order.flip(1).argmax(dim=1)
+    return tree.common_ancestors(*(tree.num_inner + depth_first[place] for place in (first, last)))
 
 
 @dataclass(frozen=True)

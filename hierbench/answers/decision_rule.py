@@ -28,6 +28,7 @@ from hierbench.utils.errors import UserError, error_line, foreign_errors, line_i
 from hierbench.utils.text import is_path
 from hierbench.utils.user_code import run_file
 
+CHUNKS_AT_A_TIME = 8  # of those that a cache holds: rules whose parameter is fitted are called hundreds of times
 Chunks = Sequence[tuple[slice, NodeProbabilities]]  # of `checked_chunks`: what rules share is computed once
 Span = Callable[[Hierarchy, float], tuple[float, float]]  # of a tree and an accuracy
 Fit = Callable[[Chunks, Tensor, Hierarchy, float], Any]  # of probabilities, target nodes [N], a tree and an accuracy
@@ -143,7 +144,7 @@ def as_table(probabilities: Tensor | ArrayLike, hierarchy: Hierarchy) -> Tensor:
 
 def checked_chunks(probabilities: Tensor, hierarchy: Hierarchy) -> Iterator[tuple[slice, NodeProbabilities]]:
     """Yield what `chunks` yields, with sums of 1; a ValueError for a row whose sum is not 1 within 1%."""
-    rows = rows_at_a_time(nodes_on(hierarchy, probabilities.device).num_nodes)
+    rows = CHUNKS_AT_A_TIME * rows_at_a_time(nodes_on(hierarchy, probabilities.device).num_nodes)
     for start in range(0, len(probabilities), rows):
         values = probabilities[start : start + rows]
         wrong = (~probability_rows(values)).nonzero()[:, 0]

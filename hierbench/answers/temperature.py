@@ -4,10 +4,10 @@ Shapes: N examples, K classes.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from torch import Tensor
@@ -56,7 +56,7 @@ def fit_temperature(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> 
 
     def slope(log_temperature: float) -> float:
         """Return the derivative by 1 / T of the negative log-likelihood: it falls as T grows."""
-        return _moments(values, true, math.exp(-log_temperature))[1]
+        return _slope(values, true, math.exp(-log_temperature))
 
     low = math.log(LEAST_TEMPERATURE)
     high = math.log(LARGEST_TEMPERATURE)
@@ -75,7 +75,7 @@ def calibrate(scores: Tensor | ArrayLike, targets: Tensor | ArrayLike) -> Calibr
         temperature=temperature,
         at_bound=temperature in (LEAST_TEMPERATURE, LARGEST_TEMPERATURE),
         num=len(true),
-        nll=(_moments(values, true, 1.0)[0], _moments(values, true, 1.0 / temperature)[0]),
+        nll=(_nll(values, true, 1.0), _nll(values, true, 1.0 / temperature)),
         ece=(expected_error(values, true), expected_error(values / temperature, true)),
     )
 
@@ -94,16 +94,24 @@ def _checked(scores: Any, targets: Any) -> tuple[Tensor, Tensor]:
     return values.double(), known_targets(true.to(values.device), values.shape[1])
 
 
-def _moments(scores: Tensor, targets: Tensor, scale: float) -> tuple[float, float]:
-    """Return the mean negative log-likelihood of the softmax of scale * scores, and its derivative by the scale."""
-    likelihood = 0.0
-    slope = 0.0
+def _nll(scores: Tensor, targets: Tensor, scale: float) -> float:
+    """Return the mean negative log-likelihood of the softmax of scale * scores."""
+    total = 0.0
+    for part, true in _parts(scores, targets):
+        total -= float((scale * part).log_softmax(dim=1).gather(1, true).sum())
+    return total / len(scores)
+
+
+def _slope(scores: Tensor, targets: Tensor, scale: float) -> float:
+    """Return the derivative of `_nll` by the scale."""
+    total = 0.0
+    for part, true in _parts(scores, targets):
+        weighted = (scale * part).softmax(dim=1).mul_(part)
+        expected = weighted.nan_to_num_(nan=0.0).sum(dim=1)  # 0 times a score of -inf
+        total += float((expected - part.gather(1, true)[:, 0]).sum())
+    return total / len(scores)
+
+
+def _parts(scores: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     rows = rows_at_a_time(scores.shape[1])
-    for start in range(0, len(scores), rows):
-        part = scores[start : start + rows]
-        true = part.gather(1, targets[start : start + rows, None])[:, 0]
-        logs = (scale * part).log_softmax(dim=1)
-        expected = torch.where(part > -torch.inf, logs.exp() * part, 0.0).sum(dim=1)
-        likelihood -= float(logs.gather(1, targets[start : start + rows, None]).sum())
-        slope += float((expected - true).sum())
-    return likelihood / len(scores), slope / len(scores)
+    return zip(scores.split(rows), targets[:, None].split(rows), strict=True)

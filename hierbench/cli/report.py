@@ -55,7 +55,7 @@ def report(
     data_dir: DataOption = Path("data"),
     request: RequestOption = None,
     rule: Annotated[Path | None, "Write the rule for the most information to this file, for a product."] = None,
-    output: Annotated[Path | None, "HTML file of the page; by default report.html; - for none."] = None,
+    output: Annotated[Path | None, "File of the page, report.html by default; with the ending .json of the numbers; - for none."] = None,
     format_: Annotated[Literal["terminal", "json"], "What is printed: a summary, or all numbers as JSON."] = "terminal",
 ) -> None:
     """Report on a model's predictions: its mistakes, what to answer when unsure, whether another is better.
@@ -119,7 +119,7 @@ def report(
     deployed = made.rule if rule is not None else None
     if deployed is not None:
         deployed.content()  # its error comes before anything is written
-    text = "" if str(page) == "-" else made.text()
+    text = "" if str(page) == "-" else made.text_for(page)
     if text:
         write_result(text, page)
     if deployed is not None and rule is not None:

@@ -124,7 +124,7 @@ class NodeProbabilities:
         A class above the deepest level stands in at every level below itself.
         """
         levels = self.tables.nodes.levels.split(list(self.hierarchy.level_sizes))
-        best = [self.nodes[:, level].max(dim=1) for level in levels]  # the first of the largest
+        best = [_columns(self.nodes, level).max(dim=1) for level in levels]  # the first of the largest
         return LevelBest(
             torch.stack([values for values, _ in best], dim=1),
             torch.stack([index for _, index in best], dim=1),
@@ -191,6 +191,13 @@ def best_column(scores: Tensor, probabilities: Tensor, order: Tensor) -> Tensor:
         places = order.expand(scores.shape)[rows]
         columns[rows] = torch.where(tied, places, torch.iinfo(places.dtype).max).argmin(dim=1)
     return columns
+
+
+def _columns(values: Tensor, columns: Tensor) -> Tensor:
+    """Return some columns of values [B, N], without a copy where they are consecutive."""
+    first = int(columns[0])
+    is_consecutive = torch.equal(columns, torch.arange(first, first + len(columns), device=columns.device))
+    return values[:, first : first + len(columns)] if is_consecutive else values[:, columns]
 
 
 def _descend(chunk: NodeProbabilities) -> tuple[Tensor, Tensor]:

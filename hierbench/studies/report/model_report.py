@@ -91,10 +91,13 @@ class ModelReport(ReportNumbers):
         """Return `content` as JSON text."""
         return json.dumps(self.content(), indent=1, allow_nan=False, default=float) + "\n"
 
+    def text_for(self, path: Path) -> str:
+        """Return the page, or for a path with the ending .json its numbers."""
+        return self.json() if path.suffix.lower() == ".json" else self.text()
+
     def write(self, path: str | Path) -> None:
-        """Write the page, or with the ending .json its numbers."""
-        target = Path(path)
-        write_text(target, self.json() if target.suffix.lower() == ".json" else self.text())
+        """Write `text_for` the path."""
+        write_text(Path(path), self.text_for(Path(path)))
 
     def __str__(self) -> str:
         return "\n".join(short(self)) + "\n"

@@ -83,8 +83,10 @@ class ReportNumbers:
     @cached_property
     def references(self) -> dict[str, dict[str, IntervalEstimate]]:
         """{"commonest" or "nearest": {metric: number with its interval}}, of the same file."""
-        reference_quantities = references(self.first.seeds, self.tree)
-        return {name: estimates(quantities, self.resampling) for name, quantities in reference_quantities.items()}
+        made = references(self.first.seeds, self.tree)
+        joined = {f"{name} {metric}": each for name, quantities in made.items() for metric, each in quantities.items()}
+        drawn = estimates(joined, self.resampling)
+        return {name: {metric: drawn[f"{name} {metric}"] for metric in quantities} for name, quantities in made.items()}
 
     @cached_property
     def mistakes(self) -> Mistakes:
