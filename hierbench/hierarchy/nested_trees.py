@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from hierbench.hierarchy.node_paths import Branches, NodePath, check_size, paths_from_edges
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.utils.errors import Argument, InputError
+from hierbench.utils.text import one_line
 
 NAME_AND_CHILDREN = Argument("columns", "NAME,CHILDREN")
 CHILDREN = ("children", "subcategory", "subcategories", "subclasses", "nodes", "items", "child")
@@ -69,17 +70,27 @@ def branches_of_keys(source: Mapping[str, Any], options: TreeOptions, before: st
     def below(entry: tuple[Any, Any]) -> list[tuple[Any, Any]]:
         value = entry[1]
         if isinstance(value, Mapping):
-            return list(value.items())
+            return _entries(value)
         if isinstance(value, list | tuple):
-            return [
-                pair
-                for part in value
-                for pair in (below(("", part)) if isinstance(part, Mapping | list) else [(part, None)])
-            ]
+            if any(isinstance(part, list | tuple) for part in value):
+                raise ValueError(f"{plain_text(entry[0])!r} has lists in a list, which are no names")
+            return [pair for part in value for pair in (_entries(part) if isinstance(part, Mapping) else [(part, None)])]
         return [(value, None)] if isinstance(value, str) and value else []
 
-    paths = _leaf_paths(list(source.items()), lambda entry, above: plain_text(entry[0]), below)
+    paths = _leaf_paths(_entries(source), lambda entry, above: plain_text(entry[0]), below)
     return _from_occurrences(paths, options, f"{before}nested objects", "names as keys", ())
+
+
+def _entries(item: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the keys and values of an object; a ValueError for a value beside keys with others below them."""
+    if any(isinstance(value, Mapping | list) and value for value in item.values()):
+        for key, value in item.items():
+            if isinstance(value, str | int | float) and value != "":
+                raise ValueError(
+                    f"{key!r} has the value {one_line(str(value), 30)!r} beside keys with names below them: leave it "
+                    "out, or write null for a class"
+                )
+    return list(item.items())
 
 
 def branches_of_newick(text: str) -> Branches:

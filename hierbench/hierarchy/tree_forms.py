@@ -15,6 +15,7 @@ from hierbench.hierarchy.nested_trees import (
     plain_text,
 )
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
+from hierbench.hierarchy.tree_columns import NAME_COLUMNS
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.hierarchy.tree_rows import (
     EDGES_FORM,
@@ -23,7 +24,7 @@ from hierbench.hierarchy.tree_rows import (
     branches_from_pairs,
     branches_from_table,
 )
-from hierbench.hierarchy.tree_table import TreeTable
+from hierbench.hierarchy.tree_table import TreeTable, plain_word
 from hierbench.hierarchy.tree_text import read_rows, split_header
 from hierbench.utils.errors import Argument, InputError
 from hierbench.utils.files import read_bytes, unique_keys
@@ -189,6 +190,12 @@ def _branches_of_mapping(source: Mapping[str, Any], options: TreeOptions, before
     if children_key(source):
         return branches_of_objects([source], options, before)
     values = list(source.values())
+    if options.form is None and all(map(WHOLE_NUMBER.fullmatch, map(str, source))) and _names_or_numbers(values):
+        raise InputError(
+            f"its keys are numbers: say whether they are parents ({EDGES_FORM}) or classes ({PATHS_FORM})",
+            EDGES_FORM,
+            PATHS_FORM,
+        )
     records = _records_of_mapping(source)
     if records is not None:
         return branches_from_table(_table_of_records(records, f"{before}records by key"), options)
@@ -203,6 +210,12 @@ def _branches_of_mapping(source: Mapping[str, Any], options: TreeOptions, before
     return branches_of_keys(source, options, before)
 
 
+def _names_or_numbers(values: Sequence[Any]) -> bool:
+    """Whether values are lists of names, or numbers: what numbers as their keys are is then unclear."""
+    are_lists = all(isinstance(value, list) and not any(isinstance(v, list | dict) for v in value) for value in values)
+    return are_lists or all(WHOLE_NUMBER.fullmatch(plain_text(value)) for value in values)
+
+
 def _records_of_mapping(source: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the records of {key: record}, or of pandas' {column: {row: cell}}; else None."""
     values = list(source.values())
@@ -213,7 +226,10 @@ def _records_of_mapping(source: Mapping[str, Any]) -> list[dict[str, Any]] | Non
         return None
     if all(map(WHOLE_NUMBER.fullmatch, map(str, keys))):  # pandas numbers the rows
         return [dict(zip(source, cells, strict=True)) for cells in zip(*(v.values() for v in values), strict=True)]
-    return values
+    if all(map(WHOLE_NUMBER.fullmatch, map(str, source))):
+        return values
+    title = "key" if any(plain_word(str(key)) in NAME_COLUMNS for key in keys) else "name"
+    return [{title: key, **value} for key, value in source.items()]
 
 
 def _branches_of_pairs_in_mapping(pairs: dict[str, str], options: TreeOptions, before: str) -> Branches:

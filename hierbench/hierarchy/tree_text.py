@@ -14,6 +14,7 @@ from hierbench.utils.errors import Argument, InputError
 
 SEPARATOR = Argument("separator")
 CELL_SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
+BULLETS = ("-", "*", "+", "\u2022")
 PATH_SEPARATORS = (" > ", " -> ", " / ", " :: ", "->", "::", ">", "/", "\\", "|", ";")
 
 
@@ -112,6 +113,8 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         fields = line.split()
         if not fields or fields[0].startswith("#"):
             continue
+        if line[0].isspace() or fields[0] in BULLETS:
+            raise ValueError(f"line {number} is indented or an item of a list; write a whole path on each line, a/b/c")
         if len(fields) != 2:
             raise ValueError(
                 f"line {number} is not 'parent child': {line.strip()!r}; put a tab or a comma between names of "
@@ -159,7 +162,8 @@ def _is_header(first: Sequence[str], others: Sequence[Sequence[str]], width: int
         return False
     if any(is_known_word(word) or PARENT.fullmatch(word) for word in map(plain_word, first)):
         return True
-    if width == 1 or any(map(WHOLE_NUMBER.fullmatch, first)):
+    numbered = sum(WHOLE_NUMBER.fullmatch(cell) is not None for cell in first)
+    if width == 1 or 0 < numbered < width or any(WHOLE_NUMBER.fullmatch(cell) for row in others for cell in row):
         return False
     in_order = Argument("columns", ",".join(first))
     by_number = Argument("columns", ",".join(str(i + 1) for i in range(width)))

@@ -422,6 +422,20 @@ PROPOSED = [  # what could be read in several ways: the option, and the tree tha
     ("places.txt", "/a/airfield 0\n/a/alley 1\n/b/bar 2\n", "names with numbers"),
     ("product.txt", "# v1\n1 - a\n2 - a > x\n3 - a > y\n4 - b\n5 - b > z\n", "--inner drop"),
     ("epithets-bare.csv", "A,g,alba\nB,h,alba\n", "--columns"),
+    ("numbers-first.csv", "3,2,1\nowl,bird,animal\nwren,bird,animal\noak,tree,plant\n", "--columns 1,2,3"),
+    ("bullets.md", "- Animals\n  - Birds\n    - Owl\n- Plants\n", "a/b/c"),
+    ("outline.txt", "Wild animals\n  Big birds\n    Snowy owl\n    Mute swan\n", "a/b/c"),
+    ("index.json", '{"0": ["n01440764", "tench"], "1": ["n01443537", "goldfish"]}', "--form edges"),
+    ("numbers.json", '{"0": 4, "1": 1, "2": 14, "3": 8, "4": 4}', "--form paths"),
+    ("members.json", '{"0": [4, 30, 55], "1": [1, 32, 67]}', "--form edges"),
+    ("pairs.json", '{"edges": [["owl", "bird"], ["wren", "bird"]]}', "lists in a list"),
+    ("about.json", '{"version": "1.0", "tree": {"a": ["x", "y"], "b": ["z"]}}', "leave it out"),
+    ("about2.json", '{"a": {"n": 2, "members": ["x", "y"]}, "b": {"c": ["z"]}}', "leave it out"),
+    (
+        "by-name.json",
+        '{"x": {"parent": "a", "id": 1}, "y": {"parent": "a", "id": 2}, "z": {"parent": "b", "id": 3}}',
+        "--columns parent,name",
+    ),
 ]
 
 
