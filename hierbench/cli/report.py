@@ -55,7 +55,9 @@ def report(
     data_dir: DataOption = Path("data"),
     request: RequestOption = None,
     rule: Annotated[Path | None, "Write the rule for the most information to this file, for a product."] = None,
-    output: Annotated[Path | None, "File of the page, report.html by default; with the ending .json of the numbers; - for none."] = None,
+    output: Annotated[
+        Path | None, "The page, by default report.html; with the ending .json its numbers; - for none."
+    ] = None,
     format_: Annotated[Literal["terminal", "json"], "What is printed: a summary, or all numbers as JSON."] = "terminal",
 ) -> None:
     """Report on a model's predictions: its mistakes, what to answer when unsure, whether another is better.

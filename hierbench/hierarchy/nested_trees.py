@@ -74,7 +74,8 @@ def branches_of_keys(source: Mapping[str, Any], options: TreeOptions, before: st
         if isinstance(value, list | tuple):
             if any(isinstance(part, list | tuple) for part in value):
                 raise ValueError(f"{plain_text(entry[0])!r} has lists in a list, which are no names")
-            return [pair for part in value for pair in (_entries(part) if isinstance(part, Mapping) else [(part, None)])]
+            parts = [_entries(part) if isinstance(part, Mapping) else [(part, None)] for part in value]
+            return [pair for part in parts for pair in part]
         return [(value, None)] if isinstance(value, str) and value else []
 
     paths = _leaf_paths(_entries(source), lambda entry, above: plain_text(entry[0]), below)

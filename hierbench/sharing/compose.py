@@ -11,6 +11,8 @@ from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.open_board import notes_on
+from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.answers_plot import draw_answers
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import ConsistencyCheck, FolderReport
 from hierbench.runs.record_reader import read_records
@@ -115,7 +117,13 @@ def write_answers(board: Board, folder: Path, data_dir: Path, *, draw: bool) -> 
     answers = published_answers(board, data_dir)
     if answers is None:
         return []
-    notes = draw_pictures([ANSWERS_PICTURE], answers.board, folder) if draw else []
+    notes = []
+    if draw:
+        try:
+            with style.house_style():
+                style.write_figure(draw_answers(answers).figure, folder / f"{board.dataset}-{ANSWERS_PICTURE}.svg")
+        except UserError as error:
+            notes.append(f"no picture of the answers: {one_line(str(error), MAX_REASON_LENGTH)}")
     write_text(folder / f"{board.dataset}{ANSWERS}.json", render(rules_table(answers), "json"))
     write_text(folder / f"{board.dataset}{ANSWERS}.md", answers_page(answers, folder))
     return [*notes, *(f"answers: {note}" for note in answers.notes)]

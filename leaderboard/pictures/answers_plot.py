@@ -12,6 +12,7 @@ from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.pictures.figure_data import Floats, heading, over_runs, remarks_on, require_runs
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.run_evidence import Trees
+from hierbench.utils.errors import UserError
 
 FRONTIER = "darts"  # the rule of the methods' lines: it maximises information at a share of correct answers
 RULE_POINTS = [  # rules without a parameter to fit
@@ -22,11 +23,21 @@ STEPS = 200  # of a line
 
 
 def draw(board: BoardData) -> style.Drawing:
-    """Draw the methods under one rule, and the rules of the method that does best under it, names at the lines."""
+    """Draw the answers that are kept with the runs of a board, see `draw_answers`."""
     require_runs(board)
     tree = Trees(board.data_dir).of(trained_runs(board)[0].data)
-    answers = board_answers(board, parse_choices(DEFAULT_RULES), tree)
-    frontier = next(choice for choice in answers.choices if choice.curve == FRONTIER)
+    return draw_answers(board_answers(board, parse_choices(DEFAULT_RULES), tree))
+
+
+def draw_answers(answers: BoardAnswers) -> style.Drawing:
+    """Draw the methods under one rule, and the rules of the method that does best under it, names at the lines.
+
+    Raises:
+        UserError: there are no answers of that rule.
+    """
+    frontier = next((choice for choice in answers.choices if choice.curve == FRONTIER), None)
+    if frontier is None:
+        raise UserError(f"the runs keep no answers of {FRONTIER}")
     rows = sorted(answers.board.rows, key=lambda row: -float(np.mean(answers.areas(frontier, row))))
     figure = style.new_figure(style.TWO_COLUMNS, 3.0)
     methods_axes, rules_axes = figure.subplots(1, 2, sharex=True, sharey=True)

@@ -21,6 +21,7 @@ from hierbench.leaderboard.columns import Column
 from hierbench.leaderboard.formats import html, render
 from hierbench.leaderboard.paired import BASELINE
 from hierbench.leaderboard.pictures import style
+from hierbench.leaderboard.pictures.answers_plot import draw_answers
 from hierbench.leaderboard.pictures.figure_data import draw
 from hierbench.leaderboard.statistics import AXES, Row, ranked_rows, with_best
 from hierbench.leaderboard.table import Flag, Line, Table, Text
@@ -177,9 +178,8 @@ class TablePage:
         if answers is None or any(finding.rejected for finding in self.table.report.tables):
             return False
         pictures = {}
-        with suppress(UserError):  # of answers of a few rules
-            picture = draw(ANSWERS_PICTURE, answers.board).figure
-            style.write_figure(picture, self._file(f"{ANSWERS_PICTURE}.svg"))
+        with suppress(UserError), style.house_style():  # of answers of a few rules
+            style.write_figure(draw_answers(answers).figure, self._file(f"{ANSWERS_PICTURE}.svg"))
             pictures = {f"{ANSWERS_PICTURE}.svg": "Information given against correct answers"}
         tables = [table_markup(table) for table in answers_tables(answers)]
         name = f"{self.folder}/answers.html"
