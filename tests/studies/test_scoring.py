@@ -89,6 +89,16 @@ def test_ties_for_the_first_place_are_said(tmp_path, made):
     assert result.num_ties == N - 1 and sentence in str(Report("a", "tree", "height", [result], 0, 0))
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_scores_that_look_like_distances_are_named(tmp_path, sign):
+    targets = np.arange(N) % 6
+    distances = np.random.default_rng(0).uniform(1, 2, size=(N, 6))
+    distances[np.arange(N), targets] -= 0.8
+    np.savez(tmp_path / "a.npz", scores=sign * distances, targets=targets)
+    notes = score(read_predictions(tmp_path / "a.npz", LIVING), LIVING, 0, 0).notes
+    assert any("are to be given with the opposite sign" in note for note in notes) == (sign > 0)
+
+
 @pytest.mark.parametrize("names", [("scores", "targets"), ("predictions", "label_ids"), ("logits", "labels")])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])

@@ -17,7 +17,7 @@ from hierbench.metrics.ranked_classes import rows_at_a_time
 from hierbench.runs.scored_record import stored_type
 from hierbench.studies.scoring.alignment import match_rows
 from hierbench.studies.scoring.prediction_parts import Predictions
-from hierbench.studies.scoring.scores import known_kind, rank
+from hierbench.studies.scoring.scores import known_kind, notes_on_scores, rank
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
 
@@ -101,7 +101,10 @@ def of_predictions(predictions: Predictions, tree: Hierarchy, stated_kind: Score
     labelled = predictions.labelled_with_classes()
     ranked, _, _, facts = rank(labelled, tree, REPORT_KS)
     kind = None if facts is None else known_kind(facts, predictions.where, stated_kind)[0]
-    return ScoredImages(labelled, tree, ranked, kind, predictions.num_examples - labelled.num_examples)
+    notes = (*labelled.notes, *notes_on_scores(labelled, ranked[:, 0]))
+    return ScoredImages(
+        replace(labelled, notes=notes), tree, ranked, kind, predictions.num_examples - labelled.num_examples
+    )
 
 
 def aligned(images: ScoredImages, to: ScoredImages) -> ScoredImages:

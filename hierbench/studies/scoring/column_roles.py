@@ -8,7 +8,19 @@ from hierbench.utils.errors import UserError
 
 NAMES_BY_ROLE = {
     "ids": ("filename", "file", "id", "ids", "image", "image_id", "path", "name", "unnamed: 0", "__index_level_0__"),
-    "targets": ("target", "targets", "label_ids", "label_id", "y_true", "true_label", "ground_truth", "truth", "y"),
+    "targets": (
+        "target",
+        "targets",
+        "label_ids",
+        "label_id",
+        "y_true",
+        "true_label",
+        "ground_truth",
+        "truth",
+        "y",
+        "actual",
+        "true",
+    ),
     "labels": ("label", "labels"),  # targets, or names of ranked classes as timm writes them
     "classes": (
         *("index", "indices", "classes", "class", "class_id", "pred", "prediction", "answer", "answers", "top"),

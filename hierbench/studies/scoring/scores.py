@@ -105,6 +105,26 @@ def rank(
     return classes, list(ks), num_ties, torch.cat(facts)
 
 
+def notes_on_scores(predictions: Predictions, top: IntArray) -> list[str]:
+    """Return a line where the target has the smallest score far more often than the largest, as with distances.
+
+    Args:
+        predictions: with scores of all classes or without.
+        top: [N] the best-ranked classes.
+    """
+    targets = predictions.true_classes
+    right = float((top == targets).mean())
+    if predictions.classes is not None or right * predictions.all_scores.shape[1] >= 1.0:  # no worse than chance
+        return []
+    parts = range(0, len(targets), EXAMPLES_PER_CHUNK)
+    least = np.concatenate([predictions.all_scores[s : s + EXAMPLES_PER_CHUNK].argmin(axis=1) for s in parts])
+    smallest = float((least == targets).mean())
+    if smallest < 2.0 * max(right, 1.0 / predictions.all_scores.shape[1]):
+        return []
+    shares = f"the smallest score in {100 * smallest:.0f} % of the images, the largest in {100 * right:.0f} %"
+    return [f"The target has {shares}: distances and losses are to be given with the opposite sign."]
+
+
 def check_resamples(resamples: int) -> None:
     """Raise an InputError for fewer resamples than have a 2.5th percentile to speak of, or too many."""
     if resamples != 0 and not LEAST <= resamples <= MOST:
@@ -149,7 +169,7 @@ def score(
         predictions.columns,
         kind,
         looks_like,
-        notes=predictions.notes,
+        notes=[*predictions.notes, *notes_on_scores(predictions, classes[:, 0])],
     )
 
 
