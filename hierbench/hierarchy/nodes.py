@@ -198,7 +198,7 @@ class Nodes(nn.Module):
 
         With `fill`, values are those of the classes, [B, K], and `fill` that of the inner nodes.
         """
-        rows = values.reshape(-1, values.shape[-1]).t()
+        rows = _transposed(values.reshape(-1, values.shape[-1]))
         if fill is not None:
             leaves = rows
             rows = leaves.new_full((self.num_nodes, leaves.shape[1]), fill)
@@ -225,13 +225,18 @@ class Nodes(nn.Module):
         for part, part_sums in zip(flat.split(size), sums.split(size), strict=True):
             rows = self._rows(part, fill)
             add(rows)
-            part_sums.copy_((rows if self.in_order else rows.index_select(0, self.row_of)).t())
+            part_sums.copy_(_transposed(rows if self.in_order else rows.index_select(0, self.row_of)))
         return sums.view(*values.shape[:-1], self.num_nodes)
 
     def _edges(self, rows: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return, per depth below the root, views of its parents' and its own rows, and the parent of each of these."""
         depths = rows.split(self.depth_sizes)
         return list(zip(depths, depths[1:], self.row_above.split(self.depth_sizes[1:]), strict=False))
+
+
+def _transposed(values: Tensor) -> Tensor:
+    """Return the transpose of a matrix; that of one row or column as a view that is copied at once, not in blocks."""
+    return values.t() if min(values.shape) > 1 else values.reshape(values.shape[::-1])
 
 
 class _SubtreeSums(torch.autograd.Function):

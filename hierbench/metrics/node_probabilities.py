@@ -4,7 +4,7 @@ Shapes: B examples of a chunk, K classes, N nodes numbered as `Nodes` numbers th
 information, R steps from a class to the root.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -31,8 +31,8 @@ class NodeTables:
         children: [N - 1] int64, all nodes but the root, sorted by their parents.
         first_child: [N] int64, where the children of each node begin there.
         num_children: [N] int64.
-        groups: [N] int64, all nodes, most informative first, then by order.
-        group_sizes: G numbers of nodes with equal information.
+        groups: G lists of the nodes of equal information by order, most informative first.
+        levels: L lists of the nodes of each level, coarsest first.
     """
 
     nodes: Nodes
@@ -41,8 +41,22 @@ class NodeTables:
     children: Tensor
     first_child: Tensor
     num_children: Tensor
-    groups: Tensor
-    group_sizes: list[int]
+    groups: Sequence["NodeList"]
+    levels: Sequence["NodeList"]
+
+
+class NodeList(NamedTuple):
+    """Some nodes, int64, and the columns that they are: a slice where they are consecutive, which takes no copy."""
+
+    nodes: Tensor
+    columns: Tensor | slice
+
+    @classmethod
+    def of(cls, nodes: Tensor) -> "NodeList":
+        """Return some nodes, one at least."""
+        first = int(nodes[0])
+        is_consecutive = torch.equal(nodes, torch.arange(first, first + len(nodes), device=nodes.device))
+        return cls(nodes, slice(first, first + len(nodes)) if is_consecutive else nodes)
 
 
 @lru_cache(maxsize=8)
@@ -51,7 +65,8 @@ def node_tables(hierarchy: Hierarchy, device: torch.device) -> NodeTables:
     nodes = nodes_on(hierarchy, device)
     num_children = torch.bincount(nodes.parent[1:], minlength=nodes.num_nodes)
     by_depth = nodes.by_depth
-    groups = by_depth[nodes.num_leaves[by_depth].sort(stable=True).indices]
+    informative = by_depth[nodes.num_leaves[by_depth].sort(stable=True).indices]
+    group_sizes = nodes.num_leaves[informative].unique_consecutive(return_counts=True)[1].tolist()
     return NodeTables(
         nodes,
         (nodes.num_leaves[0].double() / nodes.num_leaves.double()).log2(),
@@ -59,8 +74,8 @@ def node_tables(hierarchy: Hierarchy, device: torch.device) -> NodeTables:
         1 + nodes.parent[1:].sort(stable=True).indices,
         num_children.cumsum(0) - num_children,
         num_children,
-        groups,
-        nodes.num_leaves[groups].unique_consecutive(return_counts=True)[1].tolist(),
+        [NodeList.of(group) for group in informative.split(group_sizes)],
+        [NodeList.of(level) for level in nodes.levels.split(list(hierarchy.level_sizes))],
     )
 
 
@@ -108,14 +123,9 @@ class NodeProbabilities:
 
         A rule that looks at probability and information alone never answers another node of a group.
         """
-        in_order = self.nodes[:, self.tables.groups]
-        places = list[Tensor]()
-        start = 0
-        for part in in_order.split(self.tables.group_sizes, dim=1):
-            places.append(start + first_largest(part))
-            start += part.shape[1]
-        columns = torch.stack(places, dim=1)
-        return in_order.gather(1, columns), self.tables.groups[columns]
+        best = [group.nodes[first_largest(self.nodes[:, group.columns])] for group in self.tables.groups]
+        nodes = torch.stack(best, dim=1)
+        return self.nodes.gather(1, nodes), nodes
 
     @cached_property
     def by_level(self) -> "LevelBest":
@@ -123,12 +133,12 @@ class NodeProbabilities:
 
         A class above the deepest level stands in at every level below itself.
         """
-        levels = self.tables.nodes.levels.split(list(self.hierarchy.level_sizes))
-        best = [_columns(self.nodes, level).max(dim=1) for level in levels]  # the first of the largest
+        levels = self.tables.levels
+        best = [self.nodes[:, level.columns].max(dim=1) for level in levels]  # the first of the largest
         return LevelBest(
             torch.stack([values for values, _ in best], dim=1),
             torch.stack([index for _, index in best], dim=1),
-            torch.stack([level[index] for level, (_, index) in zip(levels, best, strict=True)], dim=1),
+            torch.stack([level.nodes[index] for level, (_, index) in zip(levels, best, strict=True)], dim=1),
         )
 
     @cached_property
@@ -167,11 +177,7 @@ def chunks(
 
 def first_largest(values: Tensor) -> Tensor:
     """Return the first column [B] of values [B, S] that is largest, within `TIE`."""
-    largest, columns = values.max(dim=1)
-    tied = values >= (largest - TIE)[:, None]
-    rows = (tied.sum(dim=1) > 1).nonzero()[:, 0]
-    columns[rows] = tied[rows].to(torch.uint8).argmax(dim=1)
-    return columns
+    return (values >= values.amax(dim=1, keepdim=True) - TIE).view(torch.uint8).argmax(dim=1)
 
 
 def best_column(scores: Tensor, probabilities: Tensor, order: Tensor) -> Tensor:
@@ -191,13 +197,6 @@ def best_column(scores: Tensor, probabilities: Tensor, order: Tensor) -> Tensor:
         places = order.expand(scores.shape)[rows]
         columns[rows] = torch.where(tied, places, torch.iinfo(places.dtype).max).argmin(dim=1)
     return columns
-
-
-def _columns(values: Tensor, columns: Tensor) -> Tensor:
-    """Return some columns of values [B, N], without a copy where they are consecutive."""
-    first = int(columns[0])
-    is_consecutive = torch.equal(columns, torch.arange(first, first + len(columns), device=columns.device))
-    return values[:, first : first + len(columns)] if is_consecutive else values[:, columns]
 
 
 def _descend(chunk: NodeProbabilities) -> tuple[Tensor, Tensor]:
