@@ -58,7 +58,7 @@ def pytest_configure(config):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     fuzzed = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
-    for name, examples in (("quick", 25), ("thorough", 100)):  # without a deadline, as the machine may be loaded
+    for name, examples in (("quick", 25), ("thorough", 60)):  # without a deadline, as the machine may be loaded
         settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=fuzzed)
     settings.load_profile("thorough" if config.option.thorough else "quick")
 
