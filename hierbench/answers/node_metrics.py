@@ -148,24 +148,17 @@ class AnswerCurve(NamedTuple):
         return float((torch.diff(x, prepend=x.new_zeros(1)) * y).sum())
 
 
-def answer_curve(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -> AnswerCurve:
-    """Return what the confidence threshold gives at every threshold at which an answer changes.
+def curve_steps(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
+    """Return [N, 5, G] float64: thresholds down to which each example answers a node, and what the node is worth.
 
     An example answers the nodes that are the most probable of all that are as informative, and more informative than
-    every one that is more probable. Valmadre, NeurIPS 2022.
+    every one that is more probable (Valmadre, NeurIPS 2022), from the root on; the last four are correct, recall,
+    precision and exact.
 
     Args:
         probabilities: [N, K].
         targets: [N] nodes.
         hierarchy: over the K classes.
-    """
-    return curve_of(curve_steps(probabilities, targets, hierarchy))
-
-
-def curve_steps(probabilities: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
-    """Return [N, 5, G] float64: thresholds down to which each example answers a node, and what the node is worth.
-
-    The nodes are from the root on; the last four are correct, recall, precision and exact.
     """
     steps = list[Tensor]()
     for rows, chunk in chunks(probabilities, hierarchy):

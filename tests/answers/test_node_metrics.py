@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hierbench.answers import answer, node_metrics
-from hierbench.answers.node_metrics import NODE_METRICS, answer_curve
+from hierbench.answers.node_metrics import NODE_METRICS, curve_of, curve_steps
 from tests.answers.reference import PathTree
 from tests.answers.test_rules import EXAMPLES, NODES_OF_T, R, T, cases
 
@@ -64,7 +64,7 @@ def test_equal_to_loops_over_pairs_of_nodes(case, seed, beta, root):
 
 def test_valmadres_curve():
     targets = torch.tensor([NODES_OF_T[name] for name in ("a1", "a1", "a2")])
-    curve = answer_curve(torch.tensor(EXAMPLES[:3], dtype=torch.float64), targets, T)
+    curve = curve_of(curve_steps(torch.tensor(EXAMPLES[:3], dtype=torch.float64), targets, T))
     assert curve.threshold.tolist() == pytest.approx([math.inf, 0.8, 0.6, 0.55, 0.5, 0.4])
     assert curve.correct.tolist() == pytest.approx([1, 1, 2 / 3, 1 / 3, 1 / 3, 2 / 3])
     assert curve.recall.tolist() == pytest.approx([0, 1 / 6, 1 / 6, 1 / 6, 1 / 3, 5 / 6])
@@ -77,7 +77,7 @@ def test_valmadres_curve():
 def test_the_curve_is_what_thresholds_give(case, seed):
     tree, probabilities = case
     targets = np.random.default_rng(seed).integers(len(PathTree(tree).nodes), size=len(probabilities))
-    curve = answer_curve(torch.from_numpy(probabilities), torch.from_numpy(targets), tree)
+    curve = curve_of(curve_steps(torch.from_numpy(probabilities), torch.from_numpy(targets), tree))
     for place, threshold in enumerate(curve.threshold.tolist()[1:], start=1):
         nodes = answer("confidence_threshold", probabilities, tree, threshold=threshold)
         values = node_metrics(nodes, targets, tree)
