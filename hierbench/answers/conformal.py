@@ -170,8 +170,9 @@ def set_nodes(sets: Tensor, probabilities: Tensor, hierarchy: Hierarchy) -> Tens
     filled[torch.arange(len(sets), device=sets.device), probabilities.argmax(dim=1)] |= ~sets.any(dim=1)
     depth_first = torch.from_numpy(np.lexsort(tree.paths.cpu().numpy().T[::-1])).to(sets.device)
     in_order = filled[:, depth_first].to(torch.uint8)  # the first and the last class of a set have its ancestor
-    first, last = in_order.argmax(dim=1), -1 - in_order.flip(1).argmax(dim=1)
-    return tree.common_ancestors(*(tree.num_inner + depth_first[place] for place in (first, last)))
+    first = depth_first[in_order.argmax(dim=1)]
+    last = depth_first[-1 - in_order.flip(1).argmax(dim=1)]
+    return tree.common_ancestors(tree.num_inner + first, tree.num_inner + last)
 
 
 @dataclass(frozen=True)

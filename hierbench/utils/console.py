@@ -24,7 +24,8 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 3600:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 86400 else f"{seconds / 86400:.1f} days"
+    days = seconds / 86400
+    return f"{seconds / 3600:.1f} h" if days < 1 else f"{days:.1f} days" if days < 10 else f"{days:,.0f} days"
 
 
 def say(line: str) -> None:
