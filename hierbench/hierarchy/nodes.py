@@ -225,7 +225,11 @@ class Nodes(nn.Module):
         for part, part_sums in zip(flat.split(size), sums.split(size), strict=True):
             rows = self._rows(part, fill)
             add(rows)
-            part_sums.copy_(_transposed(rows if self.in_order else rows.index_select(0, self.row_of)))
+            if fill is not None and self.in_order:  # the classes have the values that they had
+                part_sums[:, : self.num_inner].copy_(_transposed(rows[: self.num_inner]))
+                part_sums[:, self.num_inner :].copy_(part)
+            else:
+                part_sums.copy_(_transposed(rows if self.in_order else rows.index_select(0, self.row_of)))
         return sums.view(*values.shape[:-1], self.num_nodes)
 
     def _edges(self, rows: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -181,8 +181,10 @@ def _apply(
         for number, (rules, _) in enumerate(fitted):
             some = np.flatnonzero(which[part] == number)
             rows = part.start + some
+            part_logits = logits if len(some) == len(logits) else logits[some]
             for stage, used in enumerate(temperatures):
-                chunk = NodeProbabilities((logits[some] / (used or rules.temperature)).softmax(dim=1), tree)
+                scaled = part_logits if used == 1.0 else part_logits / (used or rules.temperature)
+                chunk = NodeProbabilities(scaled.softmax(dim=1), tree)
                 if stage < len(confidence):
                     best = chunk.by_level
                     confidence[stage, rows] = best.probability.numpy()

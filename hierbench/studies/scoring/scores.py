@@ -21,7 +21,7 @@ from hierbench.metrics.bootstrap import bootstrap_intervals
 from hierbench.metrics.calibration import ScoreKind, as_probabilities, first_unbounded, kind_of_rows, row_facts
 from hierbench.metrics.metric import Metric
 from hierbench.metrics.metric_table import compute_each, compute_in_parts, follows_from_ranks
-from hierbench.metrics.ranked_classes import ranked
+from hierbench.metrics.ranked_classes import ranked, rows_at_a_time
 from hierbench.metrics.sums import contributions, metrics_from_contributions, mistakes_from_contributions
 from hierbench.runs.run_evidence import evidence_of_ranks
 from hierbench.runs.scored_record import EXAMPLES_PER_CHUNK, stored_type
@@ -86,8 +86,9 @@ def rank(
     classes = np.empty((len(scores), max(ks)), dtype=np.int64)
     num_ties = 0
     facts = list[Tensor]()
-    for start in range(0, len(classes), EXAMPLES_PER_CHUNK):
-        rows = slice(start, start + EXAMPLES_PER_CHUNK)
+    size = rows_at_a_time(scores.shape[1])
+    for start in range(0, len(classes), size):
+        rows = slice(start, start + size)
         chunk = torch.from_numpy(np.array(scores[rows], dtype=stored_type(scores.dtype)))
         top, num_nan = ranked(chunk, max(ks))
         if int(num_nan):
@@ -100,7 +101,8 @@ def rank(
             )
         facts.append(row_facts(chunk))
         classes[rows] = top.numpy()
-        num_ties += int(((chunk == chunk.gather(1, top[:, :1])).sum(dim=1) > 1).sum())
+        best_two = chunk.gather(1, top[:, :2]) if max(ks) > 1 else chunk.topk(2, dim=1).values
+        num_ties += int((best_two[:, 0] == best_two[:, 1]).sum())
         release(scores)
     return classes, list(ks), num_ties, torch.cat(facts)
 
