@@ -7,17 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.hierarchy.label_tree import Hierarchy, IntArray
 from hierbench.metrics.calibration import ScoreKind, as_probabilities
 from hierbench.metrics.ranked_classes import rows_at_a_time
-from hierbench.runs.scored_record import stored_type
 from hierbench.studies.scoring.alignment import match_rows
 from hierbench.studies.scoring.prediction_parts import Predictions
-from hierbench.studies.scoring.scores import known_kind, notes_on_scores, rank
+from hierbench.studies.scoring.scores import known_kind, notes_on_scores, rank, stored_scores
 from hierbench.utils.arrays import release
 from hierbench.utils.errors import UserError
 
@@ -74,8 +71,7 @@ class ScoredImages:
 
     def logits(self, rows: slice | IntArray) -> Tensor:
         """Return numbers [B, K] float64 whose softmax are the probabilities of some images."""
-        values: NDArray[np.generic] = self.predictions.all_scores[rows]
-        scores = torch.from_numpy(np.array(values, dtype=stored_type(values.dtype)))
+        scores = stored_scores(self.predictions.all_scores[rows])
         return scores.double() if self.kind == "logits" else as_probabilities(scores, self.kind).log()
 
     def parts(self) -> Iterator[slice]:

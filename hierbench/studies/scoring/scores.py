@@ -5,9 +5,11 @@ Shapes: N examples, K classes, k ranked classes.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hierbench.answers.choices import RuleChoice
@@ -89,7 +91,7 @@ def rank(
     size = rows_at_a_time(scores.shape[1])
     for start in range(0, len(classes), size):
         rows = slice(start, start + size)
-        chunk = torch.from_numpy(np.array(scores[rows], dtype=stored_type(scores.dtype)))
+        chunk = stored_scores(scores[rows])
         top, num_nan = ranked(chunk, max(ks))
         if int(num_nan):
             row = start + int(chunk.isnan().any(dim=1).nonzero()[0])
@@ -105,6 +107,13 @@ def rank(
         num_ties += int((best_two[:, 0] == best_two[:, 1]).sum())
         release(scores)
     return classes, list(ks), num_ties, torch.cat(facts)
+
+
+def stored_scores(values: NDArray[Any]) -> Tensor:
+    """Return scores [N, K] of a file, copied, in the type in which they are ranked and stored, see `stored_type`."""
+    if values.dtype == np.float16:  # which PyTorch widens several times as fast
+        return torch.from_numpy(np.array(values)).float()
+    return torch.from_numpy(np.array(values, dtype=stored_type(values.dtype)))
 
 
 def notes_on_scores(predictions: Predictions, top: IntArray) -> list[str]:
@@ -193,8 +202,7 @@ def _parts(predictions: Predictions, tree: Hierarchy, kind: ScoreKind | None) ->
         if predictions.classes is not None:
             yield evidence_of_ranks(predictions.classes[rows], targets, tree)
             continue
-        part = predictions.all_scores[rows]
-        scores = torch.from_numpy(np.array(part, dtype=stored_type(part.dtype)))
+        scores = stored_scores(predictions.all_scores[rows])
         release(predictions.all_scores)
         yield Evidence(scores, torch.from_numpy(targets), tree, as_probabilities(scores, kind))
 
@@ -259,6 +267,5 @@ def score_definitions(
 
 
 def _log_probabilities(predictions: Predictions, kind: ScoreKind | None, rows: slice) -> Tensor:
-    values = predictions.all_scores[rows]
-    scores = torch.from_numpy(np.array(values, dtype=stored_type(values.dtype)))
+    scores = stored_scores(predictions.all_scores[rows])
     return as_probabilities(scores, kind).log() if kind != "logits" else scores.double()
