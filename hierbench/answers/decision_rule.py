@@ -28,7 +28,7 @@ from hierbench.utils.errors import UserError, error_line, foreign_errors, line_i
 from hierbench.utils.text import is_path
 from hierbench.utils.user_code import run_file
 
-CHUNKS_AT_A_TIME = 8  # of those that a cache holds: rules whose parameter is fitted are called hundreds of times
+CHUNKS_AT_A_TIME = 8  # times the rows of `chunks`: a rule that is fitted is called hundreds of times for each
 Chunks = Sequence[tuple[slice, NodeProbabilities]]  # of `checked_chunks`: what rules share is computed once
 Span = Callable[[Hierarchy, float], tuple[float, float]]  # of a tree and an accuracy
 Fit = Callable[[Chunks, Tensor, Hierarchy, float], Any]  # of probabilities, target nodes [N], a tree and an accuracy

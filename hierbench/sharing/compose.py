@@ -1,7 +1,8 @@
 """A publication in a new folder: records, tables, sources of methods, pictures and the verdict of verification."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from hierbench.config.options import RunSelection
@@ -13,13 +14,13 @@ from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.open_board import notes_on
 from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.pictures.answers_plot import draw_answers
+from hierbench.leaderboard.pictures.figure_data import draw as draw_kind
 from hierbench.leaderboard.statistics import Row
 from hierbench.runs.findings import ConsistencyCheck, FolderReport
 from hierbench.runs.record_reader import read_records
 from hierbench.runs.records import Records
 from hierbench.runs.run_archive import pack_folder
 from hierbench.sharing.bundle import Bundle, published_ids
-from hierbench.sharing.pictures import draw_pictures
 from hierbench.sharing.publication_folder import ANSWERS, ANSWERS_PICTURE, PUBLISHED_PICTURES, SUFFIXES, VERDICT
 from hierbench.sharing.sources import write_sources
 from hierbench.sharing.table_page import answers_page, table_page
@@ -97,7 +98,7 @@ def compose(
     report.folder = Path(name)
     notes = write_sources(board.records, [part.records for part in parts])
     if draw:
-        notes += draw_pictures(PUBLISHED_PICTURES, board, folder)
+        notes += _draw_pictures({kind: partial(draw_kind, kind, board) for kind in PUBLISHED_PICTURES}, board, folder)
     notes += write_answers(board, folder, data_dir, draw=draw)
     for kind in formats:  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
@@ -117,16 +118,21 @@ def write_answers(board: Board, folder: Path, data_dir: Path, *, draw: bool) -> 
     answers = published_answers(board, data_dir)
     if answers is None:
         return []
-    notes = []
-    if draw:
-        try:
-            with style.house_style():
-                style.write_figure(draw_answers(answers).figure, folder / f"{board.dataset}-{ANSWERS_PICTURE}.svg")
-        except UserError as error:
-            notes.append(f"no picture of the answers: {one_line(str(error), MAX_REASON_LENGTH)}")
+    notes = _draw_pictures({ANSWERS_PICTURE: partial(draw_answers, answers)}, board, folder) if draw else []
     write_text(folder / f"{board.dataset}{ANSWERS}.json", render(rules_table(answers), "json"))
     write_text(folder / f"{board.dataset}{ANSWERS}.md", answers_page(answers, folder))
     return [*notes, *(f"answers: {note}" for note in answers.notes)]
+
+
+def _draw_pictures(makers: Mapping[str, Callable[[], style.Drawing]], board: Board, folder: Path) -> list[str]:
+    """Write `<dataset>-<kind>.svg` for each kind that can be drawn; return a line for each other."""
+    notes = list[str]()
+    for kind, draw in makers.items():
+        try:
+            style.write_figure(draw().figure, folder / f"{board.dataset}-{kind}.svg")
+        except UserError as error:
+            notes.append(f"no {kind} picture: {one_line(str(error), MAX_REASON_LENGTH)}")
+    return notes
 
 
 def columns_of_published(folder: Path, dataset: str) -> tuple[Column, ...]:

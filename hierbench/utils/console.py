@@ -24,8 +24,10 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 3600:
         return f"{seconds / 60:.0f} min"
+    if seconds < 86400:
+        return f"{seconds / 3600:.1f} h"
     days = seconds / 86400
-    return f"{seconds / 3600:.1f} h" if days < 1 else f"{days:.1f} days" if days < 10 else f"{days:,.0f} days"
+    return f"{days:.1f} days" if days < 10 else f"{days:,.0f} days"
 
 
 def say(line: str) -> None:

@@ -29,6 +29,7 @@ def draw(board: BoardData) -> style.Drawing:
     return draw_answers(board_answers(board, parse_choices(DEFAULT_RULES), tree))
 
 
+@style.house_style()
 def draw_answers(answers: BoardAnswers) -> style.Drawing:
     """Draw the methods under one rule, and the rules of the method that does best under it, names at the lines.
 

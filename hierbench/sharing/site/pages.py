@@ -178,7 +178,7 @@ class TablePage:
         if answers is None or any(finding.rejected for finding in self.table.report.tables):
             return False
         pictures = {}
-        with suppress(UserError), style.house_style():  # of answers of a few rules
+        with suppress(UserError):  # of answers of a few rules
             style.write_figure(draw_answers(answers).figure, self._file(f"{ANSWERS_PICTURE}.svg"))
             pictures = {f"{ANSWERS_PICTURE}.svg": "Information given against correct answers"}
         tables = [table_markup(table) for table in answers_tables(answers)]

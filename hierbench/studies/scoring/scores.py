@@ -33,6 +33,7 @@ from hierbench.utils.errors import Argument, InputError, UserError
 
 SCORES_ARE = Argument("scores_are", option_name="scores")
 LEAST = 100  # resamples
+FEWEST_SUSPECTED = 20  # images: in fewer the target may have the smallest score by chance
 MOST = 1_000_000
 
 
@@ -125,12 +126,15 @@ def notes_on_scores(predictions: Predictions, top: IntArray) -> list[str]:
     """
     targets = predictions.true_classes
     right = float((top == targets).mean())
-    if predictions.classes is not None or right * predictions.all_scores.shape[1] >= 1.0:  # no worse than chance
+    if predictions.classes is not None or len(targets) < FEWEST_SUSPECTED:
+        return []
+    chance = 1.0 / predictions.all_scores.shape[1]
+    if right >= chance:
         return []
     parts = range(0, len(targets), EXAMPLES_PER_CHUNK)
     least = np.concatenate([predictions.all_scores[s : s + EXAMPLES_PER_CHUNK].argmin(axis=1) for s in parts])
     smallest = float((least == targets).mean())
-    if smallest < 2.0 * max(right, 1.0 / predictions.all_scores.shape[1]):
+    if smallest < 2.0 * chance:  # and so of `right`, which is below it
         return []
     shares = f"the smallest score in {100 * smallest:.0f} % of the images, the largest in {100 * right:.0f} %"
     return [f"The target has {shares}: distances and losses are to be given with the opposite sign."]
