@@ -32,7 +32,7 @@ def made(trained, data_dir, tmp_path_factory):
 @pytest.fixture(params=["runs", "published"])
 def folder(request, made, data_dir, shapes, tmp_path, monkeypatch):
     """A copy of the runs, whose data is prepared, or of the published table, whose data is not."""
-    monkeypatch.setattr(compose, "draw_pictures", lambda *_: [])  # they take most of the time
+    monkeypatch.setattr(compose, "_draw_pictures", lambda *_: [])  # they take most of the time
     copy = shutil.copytree(made / request.param, tmp_path / request.param)
     where = (copy, data_dir) if request.param == "runs" else (copy / "shapes", tmp_path / "no-data")
     return Folder(where[0], shapes.hierarchy("height"), where[1])

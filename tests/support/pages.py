@@ -125,7 +125,7 @@ class Pages:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shapes, "PER_CLASS", {"train": 4, "val": 2, "test": 8})
             patch.setattr(recipe, "recipe_text", text_of)
-            patch.setattr(compose, "draw_pictures", lambda *_: [])  # many; drawn in test_publication.py
+            patch.setattr(compose, "_draw_pictures", lambda *_: [])  # many; drawn in test_publication.py
             patch.setenv("HIERBENCH_CACHE_DIR", str(folder / ".cache"))
             patch.setenv("MPLBACKEND", "agg")
             patch.setitem(style.STYLE, "savefig.dpi", 50)
