@@ -167,7 +167,7 @@ def test_all_leaves_out_a_broken_method_of_the_project(cli, folder, tmp_path, mo
     assert "warning: method haframe cannot be imported" in done.err and "8 jobs" in done.out
 
 
-@pytest.mark.thorough
+@pytest.mark.soak
 def test_the_default_recipe_has_the_difficulty_it_promises(cli, tmp_path):
     """Cross-entropy between 50% and 90% with mistakes at every height: the whole dataset, one seed."""
     options = ("--methods", "ce", "--types", "type-I", "--seeds", "1", "--mlflow", "off")

@@ -93,10 +93,10 @@ def test_classes_height_and_levels_are_table_1_s(cli, prepared):
         for protocol in ("paper", "authors")
     ],
 )
-def test_a_shrunk_recipe_runs(cli, prepared, pytestconfig, name, protocol):
-    """With all nine rows; those of three methods for the large images of every run of the suite."""
+def test_a_shrunk_recipe_runs(cli, prepared, name, protocol):
+    """With all nine rows; those of three methods for the large images."""
     folder, _ = prepared
-    methods, rows = ("paper", 9) if name == "cifar100" or pytestconfig.option.thorough else ("ce,crm,haframe", 5)
+    methods, rows = ("paper", 9) if name == "cifar100" else ("ce,crm,haframe", 5)
     arguments = ("run", "--methods", methods, "--dataset", name, "--protocol", protocol, *SHORT, "--json")
     _, out, _ = cli(folder, *arguments).ok()
     board = json.loads(out)

@@ -146,7 +146,7 @@ def test_storage_that_is_not_shared(cluster, work, data_dir, undisturbed):
     shutil.rmtree(kept)
 
 
-@pytest.mark.thorough
+@pytest.mark.soak
 def test_a_grid_on_a_cluster(cli, cluster, work, data_dir, monkeypatch):
     """The same numbers, winner and table as on this machine with one thread for each job."""
     tune = ["tune", "--method", "haframe", "--dataset", "shapes", "--data-dir", data_dir, "--mlflow", "off", *SHORT]

@@ -64,7 +64,7 @@ def ended(process):
     return out, err
 
 
-@pytest.mark.thorough
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("uv") is None, reason="no uv")
 def test_uv_run_sends_nothing_of_the_working_folder(work, data_dir):
     """With more beside than Ray can send; its workers are this Python's, and nothing is written to the user's home."""

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM, CHROMEDRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-AXE = ROOT / "build/axe/package/axe.min.js"  # from npm: .ci/run fetches it
+AXE = ROOT / "build/axe/axe_playwright_python/axe.min.js"  # axe-core, which .ci/run fetches
 VOID = {"meta", "link", "img", "input", "br"}
 RUN_AXE = ";axe.run({resultTypes: ['violations']}).then((found) => JSON.stringify(found.violations))"
 FLAGS = (

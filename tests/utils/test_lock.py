@@ -239,7 +239,7 @@ def fight(folder, counter, seed):
 
 
 def test_eight_processes_and_random_kills(tmp_path, monkeypatch, request):
-    num_kills, num_turns = (25, 40) if request.config.option.thorough else (6, 8)
+    num_kills, num_turns = (12, 20) if request.config.option.thorough else (6, 8)
     monkeypatch.setattr(locking, "LEASE_SECONDS", 10.0)  # of one that was killed before it had written who it is
     folder = tmp_path / "run"
     folder.mkdir()
