@@ -1,6 +1,7 @@
 """The tables of `hierbench answers`: rules, temperature, levels, sets with a guarantee, and tests of the tree."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -37,8 +38,9 @@ def answer_table(answers: BoardAnswers, show: Show = "rules") -> Table:
     return temperature_table(answers) if show == "temperature" else levels_table(answers)
 
 
-def answers_tables(answers: BoardAnswers) -> list[Table]:
-    """Return all tables of answers, of which a published page consists."""
+@lru_cache(maxsize=1)  # a page, its numbers and their check follow one another
+def answers_tables(answers: BoardAnswers) -> Sequence[Table]:
+    """Return all tables of answers, of which a published page consists: first that of the rules."""
     return [*(answer_table(answers, show) for show in get_args(Show)), tree_table(answers, {})]
 
 

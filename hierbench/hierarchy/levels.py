@@ -42,8 +42,10 @@ def distances_from(classes: Tensor, hierarchy: Hierarchy) -> Tensor:
 def class_distances(classes: Tensor, targets: Tensor, hierarchy: Hierarchy) -> Tensor:
     """Return the hierarchical distances [N, k] int64 of classes [N, k] from targets [N].
 
-    Each is that of the lowest node on both paths, so that no matrix [K, K] is needed.
+    Above `MATRIX_CLASSES` each is that of the lowest node on both paths, so that no matrix [K, K] is needed.
     """
+    if hierarchy.num_classes <= MATRIX_CLASSES:
+        return distances_on(hierarchy, classes.device)[targets[:, None], classes].long()
     nodes = nodes_on(hierarchy, classes.device)
     on_way = torch.cat([torch.zeros_like(nodes.paths[:, :1]), nodes.paths], dim=1)  # [K, 1 + L], the root first
     at_a_time = PAIRS_AT_A_TIME // max(classes.shape[1], 1) + 1

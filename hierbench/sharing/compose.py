@@ -7,8 +7,10 @@ from pathlib import Path
 
 from hierbench.config.options import RunSelection
 from hierbench.config.sections import Protocol
-from hierbench.leaderboard.answers_table import rules_table
+from hierbench.leaderboard.answers_table import answers_tables
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board_answers import BoardAnswers
+from hierbench.leaderboard.board_data import BoardData
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.formats import Format, render
 from hierbench.leaderboard.open_board import notes_on
@@ -25,7 +27,6 @@ from hierbench.sharing.publication_folder import ANSWERS, ANSWERS_PICTURE, PUBLI
 from hierbench.sharing.sources import write_sources
 from hierbench.sharing.table_page import answers_page, table_page
 from hierbench.sharing.verification.checked_board import checked_board
-from hierbench.sharing.verification.published_answers import published_answers
 from hierbench.sharing.verification.published_tables import GivenTable
 from hierbench.sharing.verification.verification_table import verification_table
 from hierbench.utils.errors import UserError
@@ -99,7 +100,7 @@ def compose(
     notes = write_sources(board.records, [part.records for part in parts])
     if draw:
         notes += _draw_pictures({kind: partial(draw_kind, kind, board) for kind in PUBLISHED_PICTURES}, board, folder)
-    notes += write_answers(board, folder, data_dir, draw=draw)
+    notes += _write_answers(opened.answers(), folder, draw=draw)
     for kind in formats:  # after the pictures, to which the page leads
         text = table_page(board, folder) if kind == "markdown" else render(table, kind)
         write_text(folder / f"{name}{SUFFIXES[kind]}", text)
@@ -109,22 +110,22 @@ def compose(
     return Publication(board, report, notes)
 
 
-def write_answers(board: Board, folder: Path, data_dir: Path, *, draw: bool) -> list[str]:
+def _write_answers(answers: BoardAnswers | None, folder: Path, *, draw: bool) -> list[str]:
     """Write the table of the answers that are kept with the runs of a publication, its page and pictures.
 
     Returns:
         a line for each row that is left out.
     """
-    answers = published_answers(board, data_dir)
     if answers is None:
         return []
-    notes = _draw_pictures({ANSWERS_PICTURE: partial(draw_answers, answers)}, board, folder) if draw else []
-    write_text(folder / f"{board.dataset}{ANSWERS}.json", render(rules_table(answers), "json"))
-    write_text(folder / f"{board.dataset}{ANSWERS}.md", answers_page(answers, folder))
+    name = answers.board.dataset
+    notes = _draw_pictures({ANSWERS_PICTURE: partial(draw_answers, answers)}, answers.board, folder) if draw else []
+    write_text(folder / f"{name}{ANSWERS}.json", render(answers_tables(answers)[0], "json"))
+    write_text(folder / f"{name}{ANSWERS}.md", answers_page(answers, folder))
     return [*notes, *(f"answers: {note}" for note in answers.notes)]
 
 
-def _draw_pictures(makers: Mapping[str, Callable[[], style.Drawing]], board: Board, folder: Path) -> list[str]:
+def _draw_pictures(makers: Mapping[str, Callable[[], style.Drawing]], board: BoardData, folder: Path) -> list[str]:
     """Write `<dataset>-<kind>.svg` for each kind that can be drawn; return a line for each other."""
     notes = list[str]()
     for kind, draw in makers.items():

@@ -1,7 +1,7 @@
 """Builds the site of a folder of published tables: their pages, those of the methods, and the index."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from hierbench.sharing.publication_folder import replaced
@@ -39,13 +39,16 @@ def build_site(folder: Path, target: Path, data_dir: Path) -> tuple[int, Sequenc
     if folder.resolve().is_relative_to(target.resolve()):
         raise UserError(f"{folder} lies in --output {target}, which is replaced as a whole; give another folder")
     check_place(target)
-    tables = []
+    with replaced(target, None) as staging, Meter("site", len(datasets)) as meter:
+        return write_site(_read_tables(folder, datasets, data_dir, meter), staging)
+
+
+def _read_tables(folder: Path, datasets: Sequence[str], data_dir: Path, meter: Meter) -> Iterator[SiteTable]:
+    """Yield each table as verification leaves it; it is done when the next one is asked for."""
     for dataset in datasets:
         say(one_line(f"verifying {folder / dataset}"))
-        tables.append(read_table(folder, dataset, data_dir))
-    with replaced(target, None) as staging:
-        number = write_site(tables, staging)
-    return number, tables
+        yield read_table(folder, dataset, data_dir)
+        meter.end_part(dataset, 1.0)
 
 
 def check_place(target: Path) -> None:
@@ -66,21 +69,24 @@ def check_place(target: Path) -> None:
         raise UserError(f"--output {target} holds {foreign[0]}{more}, which is not of the site; move it away")
 
 
-def write_site(tables: Sequence[SiteTable], target: Path) -> int:
-    """Write the pages of tables, in the order of the index, into a new folder; return the number of files."""
-    work = 10 + sum(len(table.board.rows) / 2 + 5 for table in tables)  # at most
-    with Meter("site", work) as meter:
-        writer = Writer(target, lambda: meter.end_part("", 1))
-        methods = Methods()
-        slugs = Slugs()
-        pages = [TablePage(table, slugs.of(table.dataset), writer, methods) for table in tables]
-        for page in pages:
-            page.write()
-        for method in methods.known.values():
-            write_method(writer, method)
-        in_order = sorted(methods.known.values(), key=lambda method: method.slug)
-        write_index(writer, pages, in_order)
-        writer.write(".nojekyll", "")  # GitHub's pages otherwise leave some names out
-        about = "made by hierbench site build, which replaces it"
-        write_json(target / MARKER, {"about": about, "files": sorted(writer.files)})
-    return len(writer.files)
+def write_site(tables: Iterable[SiteTable], target: Path) -> tuple[int, Sequence[SiteTable]]:
+    """Write the pages of tables, in the order of the index, into a new folder.
+
+    Returns:
+        the number of files, and the tables.
+    """
+    writer = Writer(target)
+    methods = Methods()
+    slugs = Slugs()
+    pages = list[TablePage]()
+    for table in tables:
+        pages.append(TablePage(table, slugs.of(table.dataset), writer, methods))
+        pages[-1].write()
+    for method in methods.known.values():
+        write_method(writer, method)
+    in_order = sorted(methods.known.values(), key=lambda method: method.slug)
+    write_index(writer, pages, in_order)
+    writer.write(".nojekyll", "")  # GitHub's pages otherwise leave some names out
+    about = "made by hierbench site build, which replaces it"
+    write_json(target / MARKER, {"about": about, "files": sorted(writer.files)})
+    return len(writer.files), [page.table for page in pages]

@@ -10,6 +10,7 @@ from hierbench.config.options import RunSelection
 from hierbench.config.recipe import dataset_title
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board_answers import BoardAnswers
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.statistics import Row
@@ -35,6 +36,7 @@ class SiteTable:
         board: of the records that verification did not reject; without rows if all are rejected.
         report: of verification, without the paths of this machine.
         trouble: why the board has no rows, "" where it has.
+        answers: of its runs, until its page is written: those of a large table take 100 MB.
     """
 
     dataset: str
@@ -43,6 +45,7 @@ class SiteTable:
     board: Board
     report: FolderReport
     trouble: str = ""
+    answers: BoardAnswers | None = None
 
     @property
     def title(self) -> str:
@@ -86,6 +89,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     data_dir = data_dir.absolute()  # like the output of verification
     root = folder / dataset
     trouble = ""
+    answers = None
 
     def without_path(text: str) -> str:
         """Return a text without the paths of this machine, which say nothing to a visitor."""
@@ -106,6 +110,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
         )
         board = _with_kept(opened.board, columns, data_dir)
         report = opened.report
+        answers = None if any(finding.rejected for finding in report.tables) else opened.answers()
     except UserError as error:  # verification lists the runs, and there is no table
         records, report = checked_records(dataset, root, data_dir, further_names(columns))
         board = Board(dataset, protocol, "height", (), records=records)
@@ -122,7 +127,7 @@ def read_table(folder: Path, dataset: str, data_dir: Path) -> SiteTable:
     others = sorted((record for record in read_records(root) if record.id not in ids), key=lambda record: record.id)
     runs += [replace(record, state=State.REJECTED, findings=(NOT_OF_IT,)) for record in others]
     rows, tables = (list(map(without_paths, findings)) for findings in (report.rows, report.tables))
-    return SiteTable(dataset, folder, root, board, FolderReport(root, runs, rows, tables), trouble)
+    return SiteTable(dataset, folder, root, board, FolderReport(root, runs, rows, tables), trouble, answers)
 
 
 def _with_kept(board: Board, columns: Sequence[Column], data_dir: Path) -> Board:

@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -40,7 +40,6 @@ from hierbench.sharing.site.content import SiteTable
 from hierbench.sharing.site.file_names import block, clean, short_name
 from hierbench.sharing.site.method_pages import MethodPage, Methods, highlighted
 from hierbench.sharing.table_page import CLAIMED_NODES, table_commands, table_page
-from hierbench.sharing.verification.published_answers import published_answers
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import open_regular
 
@@ -85,10 +84,9 @@ class Writer:
         files: written, relative to the folder.
     """
 
-    def __init__(self, root: Path, wrote: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, root: Path) -> None:
         self.root = root
         self.files = list[str]()
-        self._wrote = wrote
         package = resources.files("hierbench.sharing.site") / "templates"
         tables = html.style()
         for name in ASSETS:
@@ -103,7 +101,6 @@ class Writer:
         """Write a file."""
         target = self.add(path)
         target.write_bytes(content if isinstance(content, bytes) else content.encode(errors="replace"))
-        self._wrote()
 
     def add(self, path: str) -> Path:
         """Return where a file of the site is written by others."""
@@ -174,9 +171,10 @@ class TablePage:
 
     def _write_answers(self) -> bool:
         """Write the page of the answers that are kept with the runs; return whether there is one."""
-        answers = published_answers(self.table.board, self.table.folder)
-        if answers is None or any(finding.rejected for finding in self.table.report.tables):
+        answers = self.table.answers
+        if answers is None:
             return False
+        self.table.answers = None
         pictures = {}
         with suppress(UserError):  # of answers of a few rules
             style.write_figure(draw_answers(answers).figure, self._file(f"{ANSWERS_PICTURE}.svg"))

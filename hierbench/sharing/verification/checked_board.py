@@ -1,12 +1,14 @@
 """A leaderboard of runs that leave the machine or come to it: every number in it is computed again here."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 from hierbench.config.options import RunSelection
 from hierbench.config.recipe import dataset_name
 from hierbench.leaderboard.board import Board
+from hierbench.leaderboard.board_answers import BoardAnswers
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, further_names
 from hierbench.leaderboard.extra_columns import with_columns
 from hierbench.leaderboard.image_intervals import with_examples
@@ -14,17 +16,18 @@ from hierbench.leaderboard.open_board import is_published
 from hierbench.runs.findings import FolderReport
 from hierbench.runs.records import Records
 from hierbench.sharing.verification.inspection import inspect
-from hierbench.sharing.verification.published_answers import tree_finder
+from hierbench.sharing.verification.published_answers import published_answers, tree_finder
 from hierbench.sharing.verification.published_tables import check_tables
 from hierbench.utils.errors import UserError
 
 
 @dataclass(frozen=True)
 class CheckedBoard:
-    """A board, and the findings of its verification."""
+    """A board, the findings of its verification, and the answers that its runs keep, made when they are asked for."""
 
     board: Board
     report: FolderReport
+    answers: Callable[[], BoardAnswers | None]
 
 
 def checked_board(
@@ -59,8 +62,10 @@ def checked_board(
         raise type(error)(f"{error}; {number}: hierbench verify {root} says why") from None
     published = name if is_published(root.absolute().parent, root.absolute().name) else None
     file = dataset if dataset != name else ""  # of a user's dataset, with its recipe
-    report.tables = check_tables(records, published, data_dir, name=name, file=file)
-    return CheckedBoard(with_examples(with_columns(board, columns, data_dir), tree_finder(records, data_dir)), report)
+    answers = cache(partial(published_answers, board, data_dir))
+    report.tables = check_tables(records, published, data_dir, name, file, answers)
+    board = with_examples(with_columns(board, columns, data_dir), tree_finder(records, data_dir))
+    return CheckedBoard(board, report, answers)
 
 
 def checked_records(

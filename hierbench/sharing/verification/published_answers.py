@@ -13,7 +13,7 @@ from hierbench.answers.decision_rule import answer_nodes, known_rules
 from hierbench.config.spec import DatasetSpec
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.hierarchy.nodes import Nodes
-from hierbench.leaderboard.answers_table import BEST_CLASS, rules_table
+from hierbench.leaderboard.answers_table import BEST_CLASS, answers_tables
 from hierbench.leaderboard.board import Board
 from hierbench.leaderboard.board_answers import BoardAnswers, best_classes, board_answers
 from hierbench.leaderboard.formats import render
@@ -56,14 +56,16 @@ def published_answers(board: Board, data_dir: Path) -> BoardAnswers | None:
         return None
 
 
-def check_answers(records: Records, data_dir: Path, table: Path | None, dataset: str = "") -> list[ConsistencyCheck]:
+def check_answers(
+    records: Records, data_dir: Path, table: Path | None, answers: Callable[[], BoardAnswers | None] = lambda: None
+) -> list[ConsistencyCheck]:
     """Return a finding on the answers beside the runs of a folder and on their table; [] where there are none.
 
     Args:
         records: of the folder, as they were checked.
         data_dir: prepared data, of the trees.
         table: the file of the published table of answers, which may be missing; None for a runs folder.
-        dataset: of the published table.
+        answers: makes what the table is compared with.
     """
     runs = [run for run in records if run.done and os.path.lexists(run.folder / ANSWERS_FILE)]
     has_table = table is not None and os.path.lexists(table)
@@ -82,8 +84,7 @@ def check_answers(records: Records, data_dir: Path, table: Path | None, dataset:
         finding.note(NODES_CLAIMED)
     if table is not None and has_table and not finding.rejected:
         try:
-            board = Board.of(dataset, records)
-            _compare_table(table, published_answers(board, data_dir), finding)
+            _compare_table(table, answers(), finding)
         except UserError as error:
             finding.reject(str(error))
     return [finding]
@@ -144,7 +145,7 @@ def _compare_table(table: Path, answers: BoardAnswers | None, finding: Consisten
     if answers is None:
         return finding.reject("no row has answers of all its runs, or its tree is not here")
     rows = _GivenAnswers.read(table).rows
-    made = parse_json_object(render(rules_table(answers), "json"))["rows"]
+    made = parse_json_object(render(answers_tables(answers)[0], "json"))["rows"]
     if len(rows) != len(made):
         return finding.reject(f"it has {len(rows)} rows, the answers give {len(made)}")
     for row, expected in zip(rows, made, strict=True):

@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -13,6 +13,7 @@ from hierbench.config.overrides import flatten
 from hierbench.config.recipe_source import is_dataset_file
 from hierbench.config.sections import PROTOCOLS, Protocol
 from hierbench.leaderboard.board import Board, planned_seeds
+from hierbench.leaderboard.board_answers import BoardAnswers
 from hierbench.leaderboard.columns import PAPER_COLUMNS, Column, find_column, further_names
 from hierbench.leaderboard.extra_columns import counted_runs, with_columns
 from hierbench.leaderboard.image_intervals import with_examples
@@ -26,7 +27,7 @@ from hierbench.runs.state import STATE_ORDER, Note, State
 from hierbench.runs.store import RUN_ID
 from hierbench.sharing.publication_folder import ANSWERS
 from hierbench.sharing.received_files import Received
-from hierbench.sharing.verification.published_answers import check_answers, tree_finder
+from hierbench.sharing.verification.published_answers import check_answers, published_answers, tree_finder
 from hierbench.sharing.verification.published_pages import compare_pages, is_same
 from hierbench.utils.errors import UserError
 from hierbench.utils.files import parse_json_object
@@ -97,7 +98,12 @@ def parse_protocol(name: str) -> Protocol | None:
 
 
 def check_tables(
-    records: Records, dataset: str | None, data_dir: Path, name: str | None = None, file: str = ""
+    records: Records,
+    dataset: str | None,
+    data_dir: Path,
+    name: str | None = None,
+    file: str = "",
+    answers: Callable[[], BoardAnswers | None] | None = None,
 ) -> list[ConsistencyCheck]:
     """Return a finding per table.
 
@@ -107,11 +113,12 @@ def check_tables(
         data_dir: prepared data, of the trees.
         name: of a runs folder, only tables of this dataset.
         file: of a user's dataset, where it was given: the recipe that its tables quote.
+        answers: makes the answers behind the published table, by default from its records.
     """
     if dataset is not None:
         table = Path(os.path.normpath(records.root / os.pardir / f"{dataset}.json"))
-        answers = table.with_name(f"{dataset}{ANSWERS}.json")
-        found_answers = check_answers(records, data_dir, answers, file or dataset)
+        made = answers or (lambda: published_answers(Board.of(file or dataset, records), data_dir))
+        found_answers = check_answers(records, data_dir, table.with_name(f"{dataset}{ANSWERS}.json"), made)
         finding = check_table(table, records, data_dir, file, published=True)
         finding.notes += map(Note, changed_sources(records, source_folders(records.root)))
         return [finding, *found_answers]
