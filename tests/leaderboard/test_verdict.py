@@ -1,6 +1,7 @@
 """The verdict from tables: which row, which reference, over which sets; and the order of methods."""
 
 import json
+import runpy
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from hierbench.config.recipe import load_recipe
 from hierbench.config.spec import json_digest
-from hierbench.leaderboard import method_ranks, verdict_chart
+from hierbench.leaderboard import verdict_chart
 from hierbench.leaderboard.paired import holm
 from hierbench.leaderboard.pictures import style
 from hierbench.leaderboard.protocol import PROTOCOL_OPTION, counted_ids, protocol_options, read_protocol
@@ -23,7 +24,9 @@ from hierbench.runs.records import Records
 from hierbench.runs.requests import with_id
 
 PROTOCOL = read_protocol()
-TOML = tomllib.loads((Path(__file__).parents[2] / "leaderboard/protocol.toml").read_text())
+ROOT = Path(__file__).parents[2]
+TOML = tomllib.loads((ROOT / "leaderboard/protocol.toml").read_text())
+PAGES = runpy.run_path(str(ROOT / "docs/pictures/verdict.py"))
 METRICS = ("top1", "mistake_severity", "hierdist@1", "hierdist@5", "hierdist@20")
 
 
@@ -130,7 +133,7 @@ def test_the_order_of_methods():
     order = rank_rows(make_evidence(effects), "hierdist@1")
     assert [row.name for row in order.rows[:2]] == ["hxe:type-II", "haframe:type-II"] and order.n == 15
     assert order.rows[0].mean_rank == 1.0 and ("hxe:type-II", "haframe:type-II") not in order.undecided
-    groups = method_ranks.undecided_groups(order)
+    groups = PAGES["undecided_groups"](order)
     assert all(first < last for first, last in groups) and (0, 1) not in groups
     assert set(rank_content(make_evidence({}))) == {"hierdist@1", "mistake_severity", "top1"}
     assert rank_rows(make_evidence({}, sets=()), "top1").rows == []
@@ -142,7 +145,7 @@ def test_the_pictures_are_drawn(tmp_path):
         figure = verdict_chart.draw(evidence)
         texts = [text.get_text() for axes in figure.axes for text in axes.texts]
         style.write_figure(figure, tmp_path / "verdict.svg")
-        style.write_figure(method_ranks.draw(rank_rows(evidence, "top1"), "top1"), tmp_path / "ranks.svg")
+        style.write_figure(PAGES["draw_order"](rank_rows(evidence, "top1"), "top1"), tmp_path / "ranks.svg")
     verdicts = [f"{evidence.verdict_of(result)} (11 sets)" for result in evidence.claims]
     assert " of 10 claims hold on" in figure.get_suptitle()
     assert "; 10 wait for runs" in verdict_chart.draw(make_evidence({}, PROTOCOL.sets[1:])).get_suptitle()
