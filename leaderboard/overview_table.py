@@ -14,12 +14,12 @@ from hierbench.leaderboard.paper_tables import PAPER_DDOF, PAPER_RUNS
 from hierbench.leaderboard.set_ranks import rank_content
 from hierbench.leaderboard.statistics import Row, RowKey
 from hierbench.leaderboard.table import Cell as TableCell
+from hierbench.leaderboard.table import Interval, Line, Table, Text
 from hierbench.leaderboard.verdict import VerdictRows, named_rows
 from hierbench.leaderboard.verdict_table import claim_sentence
 
 if TYPE_CHECKING:
     from hierbench.config.spec import Spec
-from hierbench.leaderboard.table import Interval, Line, Table, Text
 
 ABSENT_CELL = Text("-")
 NOTES = (
