@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from hierbench.hierarchy.node_paths import NodePath
-from hierbench.utils.errors import Argument, InputError
+from hierbench.utils.errors import Argument, InputError, unknown_name
 from hierbench.utils.text import one_line
 
 Kind = Literal["parents", "placeholders", "case", "spelling", "chains", "blanks"]
 Paths = Mapping[str, NodePath]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FIXES = ("case", "placeholders")
+FIXES = ("case", "fill", "placeholders")  # "fill" is of a table's cells, see `TreeOptions.fills`
 TEXTS: dict[Kind, str] = {
     "parents": "names that are nodes under several parents",
     "placeholders": "nodes named by a placeholder",
@@ -56,7 +56,11 @@ def find_slips(paths: Paths, num_blanks: int = 0, accepted: Collection[str] = ()
         paths: of the classes.
         num_blanks: classes whose coarsest cell is missing.
         accepted: kinds.
+
+    Raises:
+        UserError: an accepted kind is unknown.
     """
+    _check_known("accepted finding", accepted, KINDS)
     parents: dict[str, dict[str, None]] = {}
     levels: list[dict[str, None]] = []
     for path in paths.values():
@@ -82,6 +86,12 @@ def find_slips(paths: Paths, num_blanks: int = 0, accepted: Collection[str] = ()
     findings = [Finding(kind, len(examples), tuple(examples[:MOST_EXAMPLES])) for kind, examples in examples_of.items()]
     findings.append(Finding("blanks", num_blanks, ("a missing cell, NA or -",)))
     return [finding for finding in findings if finding.number and finding.kind not in accepted]
+
+
+def _check_known(subject: str, kinds: Iterable[str], known: Collection[str]) -> None:
+    for kind in kinds:
+        if kind not in known:
+            raise unknown_name(subject, kind, known)
 
 
 def case_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -136,8 +146,9 @@ def mend(paths: Paths, fixes: Collection[str]) -> tuple[dict[str, NodePath], lis
     the classes that a placeholder names.
 
     Raises:
-        ValueError: two classes would have one name.
+        UserError: a fix is unknown, or two classes would have one name.
     """
+    _check_known("fix", fixes, FIXES)
     mended = dict(paths)
     notes = list[str]()
     if "case" in fixes:

@@ -51,6 +51,9 @@ def test_what_is_accepted_is_not_said_and_what_is_mended_is_counted(file):
     )
     with pytest.raises(ValueError, match="two classes differ in case or blanks alone"):
         mend({"a": ("x", "a"), "A": ("x", "A")}, ["case"])
+    for options in (TreeOptions(fix="kase"), TreeOptions(accept="kase")):
+        with pytest.raises(ValueError, match="did you mean 'case'"):
+            read_tree(file, options)
 
 
 @given(st.text("abcdefg", min_size=6, max_size=9), st.data())
