@@ -172,18 +172,24 @@ class VerdictRows:
 
     def verdict_of(self, result: ClaimResult) -> Decision:
         """Return whether a claim holds; open as long as a set, or one of its networks, lacks a row that it needs."""
-        return result.verdict(len(self.protocol.sets)) if self.is_complete(result) else "open"
+        return "open" if self.sets_without(result) else result.verdict(len(self.protocol.sets))
 
-    def is_complete(self, result: ClaimResult) -> bool:
-        """Whether all sets have the rows of a claim on every network."""
-        all_values = all(len(part.values) == len(self.protocol.sets) for part in result.parts)
-        return all_values and all(self._has_networks(part) for part in result.claim.parts)
+    def is_settled(self, result: ClaimResult) -> bool:
+        """Whether no run that is missing can change the verdict of a claim."""
+        missing = self.sets_without(result)
+        decided = all({*self.protocol.decide}.isdisjoint(self.sets_without(each)) for each in self.claims)
+        return not missing or (decided and not result.corrected < TEST_LEVEL)
 
-    def _has_networks(self, part: Part) -> bool:
-        """Whether all sets have the rows of a part on every network of which the protocol has both."""
-        needed = {part.row, part.reference} - {BEST}
+    def sets_without(self, result: ClaimResult) -> list[str]:
+        """Return the sets that lack a row of a claim on some network."""
+        return [data for data in self.protocol.sets if not all(self._has_rows(part, data) for part in result.parts)]
+
+    def _has_rows(self, result: PartResult, data: str) -> bool:
+        """Whether a set has the rows of a part on every network of which the protocol has both."""
+        needed = {result.part.row, result.part.reference} - {BEST}
         networks = [name for name, kinds in self.protocol.rows.items() if needed <= {*chain(*kinds.values())}]
-        return all(needed <= self.rows[name].get(data, {}).keys() for name in networks for data in self.protocol.sets)
+        has_networks = all(needed <= self.rows[name].get(data, {}).keys() for name in networks)
+        return data in result.values and has_networks
 
     def checks(self) -> list[dict[str, Any]]:
         """Return the named checks: {claim id: the effects and the p of a claim} under each."""

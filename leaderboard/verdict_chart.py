@@ -45,7 +45,7 @@ def draw(evidence: VerdictRows) -> Figure:
             fontsize=style.SMALL_TYPE,
         )
     title = f"{verdicts.count('yes')} of {len(results)} claims hold on image sets on which none was chosen"
-    num_waiting = sum(not evidence.is_complete(result) for result in results)
+    num_waiting = sum(not evidence.is_settled(result) for result in results)
     title += f"; {num_waiting} {'waits' if num_waiting == 1 else 'wait'} for runs" * bool(num_waiting)
     figure.suptitle(title, x=0.02, ha="left")
     style.note(severities, "dots: sets that decide (filled) and seen ones; bar: Hodges-Lehmann estimate, 95% interval")

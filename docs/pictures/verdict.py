@@ -22,6 +22,7 @@ from hierbench.leaderboard.set_ranks import RANK_METRICS, RankOrder, rank_rows
 from hierbench.leaderboard.verdict import CHOICE_NETWORK, VerdictRows
 from hierbench.leaderboard.verdict_table import claim_sentence, verdict_table
 from hierbench.utils.files import read_json
+from hierbench.utils.text import counted
 
 ROOT = Path(__file__).resolve().parents[2]
 LINE = 0.19  # inches of a method in the picture of their order
@@ -54,9 +55,18 @@ def conclusion(evidence: VerdictRows) -> str:
         for verdict in ("yes", "no", "open")
     }
     shown = [f"{verdict.capitalize()}: {', '.join(ids) or 'none'}." for verdict, ids in ids_by_verdict.items()]
-    waiting = [f"({result.claim.id})" for result in results if not evidence.is_complete(result)]
-    wait = f"Not all sets have the runs of {', '.join(waiting)}, which can only lower the other claims' corrected p."
-    return " ".join([*shown, *([wait] if waiting else [])])
+    waiting = [f"({result.claim.id})" for result in results if not evidence.is_settled(result)]
+    if waiting:
+        shown.append(
+            f"Not all sets have the runs of {', '.join(waiting)}, which can only lower the others' corrected p."
+        )
+    for result in results:
+        number = len(evidence.sets_without(result))
+        if number and evidence.is_settled(result):
+            shown.append(
+                f"({result.claim.id}) lacks runs on {counted(number, 'set')} shown beside, which cannot change it."
+            )
+    return " ".join(shown)
 
 
 def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:

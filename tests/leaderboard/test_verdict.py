@@ -149,6 +149,10 @@ def test_the_pictures_are_drawn(tmp_path):
     verdicts = [f"{evidence.verdict_of(result)} (11 sets)" for result in evidence.claims]
     assert " of 10 claims hold on" in figure.get_suptitle()
     assert "; 10 wait for runs" in verdict_chart.draw(make_evidence({}, PROTOCOL.sets[1:])).get_suptitle()
+    decided = make_evidence({}, PROTOCOL.decide)  # open, whatever the other sets say
+    assert all(map(decided.is_settled, decided.claims)) and "runs" not in verdict_chart.draw(decided).get_suptitle()
+    holding = make_evidence({"haframe:type-II": 0.9}, PROTOCOL.decide)
+    assert not holding.is_settled(holding.claims[2]) and holding.verdict_of(holding.claims[2]) == "open"
     assert "yes (11 sets)" in verdicts and [text for text in texts if text.endswith("sets)")] == verdicts
 
 
