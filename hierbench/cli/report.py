@@ -127,6 +127,6 @@ def report(
     if deployed is not None and rule is not None:
         deployed.write(rule)
     print(made.json() if format_ == "json" else str(made), end="", flush=True)
-    written = [f"{page} ({len(text.encode()) / 1e6:.1f} MB)"] * bool(text) + [str(rule)] * (rule is not None)
+    written = [f"{page} ({len(text.encode()) / 1000:,.0f} kB)"] * bool(text) + [str(rule)] * (rule is not None)
     if written:
         print(f"wrote {' and '.join(written)}", file=sys.stderr, flush=True)
