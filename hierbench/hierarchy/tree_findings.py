@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from hierbench.hierarchy.node_paths import NodePath
 from hierbench.utils.errors import Argument, InputError, unknown_name
-from hierbench.utils.text import one_line
+from hierbench.utils.text import counted, one_line
 
 Kind = Literal["parents", "placeholders", "case", "spelling", "chains", "blanks"]
 Paths = Mapping[str, NodePath]
@@ -60,7 +60,7 @@ def find_slips(paths: Paths, num_blanks: int = 0, accepted: Collection[str] = ()
     Raises:
         UserError: an accepted kind is unknown.
     """
-    _check_known("accepted finding", accepted, KINDS)
+    _check_kinds("accepted finding", accepted, KINDS)
     parents: dict[str, dict[str, None]] = {}
     levels: list[dict[str, None]] = []
     for path in paths.values():
@@ -88,10 +88,10 @@ def find_slips(paths: Paths, num_blanks: int = 0, accepted: Collection[str] = ()
     return [finding for finding in findings if finding.number and finding.kind not in accepted]
 
 
-def _check_known(subject: str, kinds: Iterable[str], known: Collection[str]) -> None:
+def _check_kinds(subject: str, kinds: Iterable[str], choices: Collection[str]) -> None:
     for kind in kinds:
-        if kind not in known:
-            raise unknown_name(subject, kind, known)
+        if kind not in choices:
+            raise unknown_name(subject, kind, choices)
 
 
 def case_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -148,7 +148,7 @@ def mend(paths: Paths, fixes: Collection[str]) -> tuple[dict[str, NodePath], lis
     Raises:
         UserError: a fix is unknown, or two classes would have one name.
     """
-    _check_known("fix", fixes, FIXES)
+    _check_kinds("fix", fixes, FIXES)
     mended = dict(paths)
     notes = list[str]()
     if "case" in fixes:
@@ -159,7 +159,7 @@ def mend(paths: Paths, fixes: Collection[str]) -> tuple[dict[str, NodePath], lis
         if len({path[-1] for path in changed}) < len(changed):
             fix = Argument("fix", "case")
             raise InputError(f"{fix}: two classes differ in case or blanks alone; merge them in the file", fix)
-        notes.append(f"{len(pairs):,} names written as others that differ in case or blanks")
+        notes.append(f"{counted(len(pairs), 'name')} written as others that differ in case or blanks")
         mended = {path[-1]: path for path in changed}
     if "placeholders" in fixes:
         kept = {

@@ -46,7 +46,7 @@ def test_what_is_accepted_is_not_said_and_what_is_mended_is_counted(file):
     reading = read_tree(file, TreeOptions(fix="case,placeholders"))
     assert reading.paths["Strix nebulosa"] == ("Strigidae", "Strix", "Strix nebulosa")
     assert reading.paths["Bubo bubo"] == ("Strigidae", "Bubo bubo")
-    assert "1 names written as others that differ in case or blanks; placeholders left out above 1 classes" in str(
+    assert "1 name written as others that differ in case or blanks; placeholders left out above 1 classes" in str(
         reading.about
     )
     with pytest.raises(ValueError, match="two classes differ in case or blanks alone"):
