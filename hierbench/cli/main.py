@@ -17,13 +17,13 @@ from hierbench.utils.errors import MAX_ERROR, UserError, as_options
 from hierbench.utils.text import one_line
 
 TRAIN = "torchvision timm lightning_fabric optuna sqlalchemy mlflow simplejpeg safetensors pyarrow Bio".split()
-EXTRA_BY_MODULE = {**dict.fromkeys(TRAIN, "train"), "ray": "ray", "datasets": "hf", "huggingface_hub": "hf"}
+EXTRA_BY_MODULE = {**dict.fromkeys(TRAIN, "train"), "datasets": "hf", "huggingface_hub": "hf"}
 COMMAND_FILES = """
-run leaderboard answers publish compare overview verify reproduce score collapse plot report tune runs env
+run leaderboard answers publish compare overview verify reproduce score plot report tune runs env
 """.split()  # of the commands, in the order of the help
 
 PANELS = {
-    "Train": "run tune ablate collapse",
+    "Train": "run tune ablate",
     "Look": "leaderboard answers compare overview plot report runs",
     "Share": "publish verify reproduce score site",
     "Prepare": "data methods env",

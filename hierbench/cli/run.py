@@ -35,7 +35,6 @@ def run(
     source=None,
     jobs_per_gpu=1,
     devices=1,
-    executor="local",
     plan_only=False,
 )
 def ablate(

@@ -105,35 +105,12 @@ class Options:
     jobs_per_gpu: Annotated[int, typer.Option("--jobs-per-gpu", min=1, help="Small jobs that share one GPU.")] = 1
     devices: DevicesOption = 1
     mlflow: Annotated[str | None, "MLflow tracking URI, or off; by default a SQLite file in the runs folder."] = None
-    executor: Annotated[
-        str,
-        typer.Option(metavar="local|ray[:ADDRESS]", help="This machine, or a Ray cluster, as ray:HOST:PORT."),
-    ] = "local"
     dry_run: Annotated[bool, "Print the plan and stop."] = False
     plan_only: Annotated[bool, "Print a command for every job, and stop."] = False
 
     def __post_init__(self) -> None:
         """Raise a UserError for options that conflict."""
-        if self.executor.partition(":")[0] not in ("local", "ray") or self.executor.startswith("local:"):
-            raise UserError(f"--executor is local, ray or ray:HOST:PORT, got {self.executor!r}")
-        if self.uses_ray and self.jobs is not None:
-            raise UserError("--jobs is for this machine; a Ray cluster runs as many jobs in parallel as fit")
         if self.plan_only and self.dry_run:
             raise UserError("--dry-run writes nothing and --plan-only writes the plan; choose one")
-        if self.plan_only and (self.uses_ray or self.jobs is not None or self.jobs_per_gpu > 1):
-            raise UserError("--plan-only starts nothing; it excludes --executor, --jobs and --jobs-per-gpu")
-
-    @property
-    def remote(self) -> bool:
-        """Whether the jobs run on machines whose hardware is unknown here."""
-        return self.uses_ray or self.plan_only
-
-    @property
-    def uses_ray(self) -> bool:
-        """Whether the jobs run on a Ray cluster."""
-        return self.executor.startswith("ray")
-
-    @property
-    def ray_address(self) -> str | None:
-        """The address of the Ray cluster; None for the one in RAY_ADDRESS, or a local cluster."""
-        return self.executor.partition(":")[2] or None
+        if self.plan_only and (self.jobs is not None or self.jobs_per_gpu > 1):
+            raise UserError("--plan-only starts nothing; it excludes --jobs and --jobs-per-gpu")

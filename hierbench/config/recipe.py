@@ -18,7 +18,6 @@ from hierbench.config.sections import (
     FEATURE_TYPES,
     FEATURES,
     Augment,
-    Collapse,
     Data,
     Evaluation,
     Expected,
@@ -49,7 +48,6 @@ class Recipe(Closed):
     train: Train
     augment: Augment = Augment(flip=False)  # of images
     evaluation: Evaluation = Evaluation()
-    collapse: Collapse = Collapse()
     tune: Tune = Tune()
     # Hyperparameters by method; a table `lr` replaces learning rates of the type for one method.
     methods: dict[str, Annotated[dict[str, Any], AfterValidator(checked_section)]] = Field(default={})

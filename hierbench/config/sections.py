@@ -203,16 +203,6 @@ class Evaluation(Closed):
         return self
 
 
-class Collapse(Closed):
-    """How neural collapse is measured; training does not depend on it."""
-
-    # The distance between classifier and class means, or its square (docs/protocols.md, row 6).
-    self_duality: Literal["norm", "square"] = "norm"
-    # Standard deviation over pairs of classes of the absolute deviation from the ideal cosine, or of the signed one
-    # (docs/protocols.md, row 7).
-    deviation: Literal["absolute", "raw"] = "absolute"
-
-
 # The methods of Liang & Davis, ICCV 2023, in the order of its tables, and the words of --methods for several at once.
 PAPER_METHODS = ("ce", "crm", "flamingo", "hafeature", "haframe")
 METHOD_GROUPS = ("all", "paper")

@@ -1,1 +1,1 @@
-"""From a request to jobs, and where they run: plan, estimate, processes, devices, Ray clusters."""
+"""From a request to jobs, and where they run: plan, estimate, processes, devices."""

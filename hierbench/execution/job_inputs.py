@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import torch
-
 from hierbench.data import prepared as data
 from hierbench.data.feature_cache import CacheRequest, Features, check_features, find_features
-from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.prepared import Prepared
 from hierbench.execution.resources import Setting
 from hierbench.runs.job import Job
@@ -46,13 +43,9 @@ def open_data(job: Job, setting: Setting) -> Prepared:
 def extract_features(jobs: Sequence[Job], setting: Setting) -> None:
     """Extract the features that the unfinished jobs need and that are not cached, with progress.
 
-    Jobs on a Ray cluster find or extract it on their node instead.
-
     Raises:
         UserError: see `hierbench.training.feature_extraction.obtain_features`.
     """
-    if setting.executor == "ray":
-        return
     requests = {
         request.key: (request, job)
         for job in jobs
@@ -63,19 +56,11 @@ def extract_features(jobs: Sequence[Job], setting: Setting) -> None:
         for request in [CacheRequest.by_spec(open_data(job, setting), job.spec)]
     }
     for request, job in requests.values():
-        _extract(request, job, setting)
-
-
-def features_without_crops(job: Job, prepared: Prepared, setting: Setting) -> FeatureSplit:
-    """Return the training set of a job with a frozen backbone, to be evaluated: each image itself is its first view.
-
-    Where a job trains on random crops, these features are another cache, extracted if need be.
-    """
-    spec = job.spec
-    if spec.model.views > 2:
-        spec = spec.model_copy(update={"model": spec.model.model_copy(update={"views": 1})})
-    features = _extract(CacheRequest.by_spec(prepared, spec), job, setting)
-    return FeatureSplit(prepared, features, "train", spec, torch.device(setting.device))
+        is_new = not request.folder.exists()
+        with Meter(f"features of {request.model.backbone}", float(request.num_rows())) as meter:
+            _obtain(request, job, setting, partial(meter.part, "images and views"))
+            if is_new:
+                meter.say(f"features of {request.model.backbone} are in {request.folder}")
 
 
 def cached_features(job: Job, prepared: Prepared, setting: Setting, note: Note) -> Features:
@@ -86,15 +71,6 @@ def cached_features(job: Job, prepared: Prepared, setting: Setting, note: Note) 
         note(f"{job.spec.label}: extracting {total:,} features of {backbone}, {100 * done / total:.0f}%")
 
     return _obtain(CacheRequest.by_spec(prepared, job.spec), job, setting, throttled(on_rows, LINE_EVERY))
-
-
-def _extract(request: CacheRequest, job: Job, setting: Setting) -> Features:
-    is_new = not request.folder.exists()
-    with Meter(f"features of {request.model.backbone}", float(request.num_rows())) as meter:
-        features = _obtain(request, job, setting, partial(meter.part, "images and views"))
-        if is_new:
-            meter.say(f"features of {request.model.backbone} are in {request.folder}")
-        return features
 
 
 def _obtain(request: CacheRequest, job: Job, setting: Setting, on_rows: OnRows) -> Features:

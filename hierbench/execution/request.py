@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hierbench.api.registry import LoadedMethod
-from hierbench.config.options import Device, Options
+from hierbench.config.options import Options
 from hierbench.config.recipe import Recipe, ResolvedRecipe, chosen_types, load_recipe, with_weights_file
 from hierbench.config.sections import FeatureType
 from hierbench.data.prepared import Prepared
 from hierbench.data.user.user_dataset import with_sizes
 from hierbench.execution.inputs import Inputs, MissingInputs, check_runs_folder, find_inputs, obtain_inputs
 from hierbench.execution.jobs import check_request
-from hierbench.execution.ray_connection import device_on_cluster
 from hierbench.execution.resources import choose_device
 from hierbench.models.libraries.lookup import resolve_model
 from hierbench.runs.store import Store
@@ -103,10 +102,8 @@ def resolve(
     types = chosen_types(options.types)
     num_seeds = requested_seeds(options, recipe)
     check_request(recipe, methods, types, options.overrides)
-    if options.uses_ray and not options.dry_run:
-        device: Device = device_on_cluster(options.ray_address, options.device)
-    else:  # jobs that run elsewhere keep the device as asked
-        device = options.device if options.remote else choose_device(options.device)
+    # Jobs that run elsewhere keep the device as asked.
+    device = options.device if options.plan_only else choose_device(options.device)
     if device == "cuda" and options.device == "auto" and recipe.model.frozen:
         say("note: heads on frozen features train on the GPU; many CPU cores may be faster: --device cpu")
     precision = resolve_precision(recipe.train.precision, device, frozen=recipe.model.frozen)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 
@@ -27,9 +27,6 @@ class Setting:
     jobs_per_gpu: int = 1
     gpus: tuple[int, ...] = ()  # indices of the usable CUDA devices, () for all
     weights: Path | None = None  # file of initial backbone weights
-    snapshots: int = 0  # epochs between saved models, the last always included; 0 saves none
-    executor: Literal["local", "ray"] = "local"
-    address: str | None = None  # of the Ray cluster, see `hierbench.execution.ray_connection.connected`
 
     @property
     def store(self) -> Store:
@@ -93,7 +90,7 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         raise UserError("--jobs-per-gpu is for jobs that share a GPU, --devices for one that takes several")
     workers = 0
     threads = 1 if options.device == "cpu" else None
-    if not options.remote:
+    if not options.plan_only:
         workers, threads = side_by_side(num_training, options.device, options.devices, options.jobs_per_gpu)
         if options.jobs is not None:
             # At most PyTorch's own number, which OMP_NUM_THREADS sets: threads of two jobs that wait for each other on
@@ -109,7 +106,5 @@ def make_setting(options: Options, num_training: int, **more: Any) -> Setting:
         threads=threads,
         devices=options.devices,
         jobs_per_gpu=options.jobs_per_gpu,
-        executor="ray" if options.uses_ray else "local",
-        address=options.ray_address,
         **more,
     )

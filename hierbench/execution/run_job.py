@@ -19,7 +19,6 @@ from hierbench.config.spec import Spec
 from hierbench.execution.job_inputs import cached_features, open_data, open_weights
 from hierbench.execution.ranks import Report, train_on_ranks
 from hierbench.execution.resources import Setting
-from hierbench.models import Classifier
 from hierbench.runs.integrity import fingerprints
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL, Peers
@@ -30,7 +29,6 @@ from hierbench.training import trainer
 from hierbench.training.checkpoint import load_checkpoint
 from hierbench.training.memory import OutOfMemoryError, is_out_of_memory, what_would_fit
 from hierbench.training.posthoc import rescore
-from hierbench.training.snapshots import keep_snapshot
 from hierbench.training.trainer import NonFiniteLossError
 from hierbench.utils.console import say
 from hierbench.utils.errors import MAX_ERROR, UserError, error_line, is_interrupt
@@ -47,14 +45,6 @@ class Outcome(NamedTuple):
 
     state: Literal["done", "failed", "taken"]
     error: str = ""
-
-
-def receive_job(content: dict[str, Any], *references: str) -> Job | Outcome:
-    """Return the job that another process has sent, see `Job.received`; failed where its method's file has gone."""
-    try:
-        return Job.received(content, *references)
-    except UserError as error:
-        return Outcome("failed", str(error))
 
 
 def execute(job: Job, setting: Setting, report: Report, note: Note = say) -> Outcome:
@@ -213,12 +203,7 @@ def train_here(job: Job, setting: Setting, run: Run, report: Report, after_epoch
     """Train a job in this process, alone or as one of several that share it."""
     prepared = open_data(job, setting)
     weights = None if job.spec.model.frozen else open_weights(job, setting)
-
-    def on_epoch(epoch: int, model: Classifier) -> None:
-        after_epoch()
-        keep_snapshot(run, setting.snapshots, job.spec.train.rounds, epoch, model)
-
-    trainer.train(job, prepared, run, setting.device, report, weights, on_epoch, setting.gpus, setting.devices)
+    trainer.train(job, prepared, run, setting.device, report, weights, after_epoch, setting.gpus, setting.devices)
 
 
 def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str | None] | None:
@@ -228,8 +213,6 @@ def _rescore(job: Job, setting: Setting, run: Run, note: Note) -> str | list[str
     bases = [read_record(setting.store.run(base).folder) for base in job.spec.bases]
     if job.spec.model.frozen and issubclass(job.method.cls, PostHoc) and job.method.cls.needs_validation:
         cached_features(job, prepared, setting, note)  # the data that its bases were trained on
-    # A cluster's GPUs are not those of the machine that re-ranks.
-    gpu = f"cuda:{setting.gpus[0] if setting.gpus else 0}"
-    device = gpu if setting.device == "cuda" and torch.cuda.is_available() else "cpu"
+    device = f"cuda:{setting.gpus[0] if setting.gpus else 0}" if setting.device == "cuda" else "cpu"
     rescore(job, prepared, bases, run, device)
     return used[0] if len(used) == 1 else used

@@ -61,14 +61,10 @@ def run_jobs(
     """
     create_runs(jobs, setting.store, note)
     queue = Queue(jobs, setting.store, on_progress, on_end, note)
-    if setting.executor == "ray":
-        from hierbench.execution.ray_cluster import train_on_ray  # an optional dependency
-
-        train_on_ray(queue, setting)
-    if not setting.in_process and setting.executor != "ray":
+    if not setting.in_process:
         run_in_workers(queue, setting)
         return queue.failed
-    local_setting = setting.of_worker(0)  # in this process, one after another; with Ray, jobs that re-rank
+    local_setting = setting.of_worker(0)  # in this process, one after another
     while queue.waiting:
         job = queue.take(set())
         if job:

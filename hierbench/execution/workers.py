@@ -15,10 +15,11 @@ from typing import Any
 
 from hierbench.execution.job_queue import Queue
 from hierbench.execution.resources import Setting
-from hierbench.execution.run_job import Outcome, can_compute, execute, receive_job, record_death
+from hierbench.execution.run_job import Outcome, can_compute, execute, record_death
 from hierbench.runs.job import Job
 from hierbench.runs.peers import POLL
 from hierbench.utils.console import throttled
+from hierbench.utils.errors import UserError
 from hierbench.utils.processes import describe_exit, starting_children
 
 FORKED = sys.platform == "linux"
@@ -135,8 +136,10 @@ def _work(connection: Connection, setting: Setting, environment: dict[str, str])
             content, references = connection.recv()
         except (EOFError, OSError):
             os._exit(1)  # the parent is gone
-        job = receive_job(content, *references)
-        outcome = job if isinstance(job, Outcome) else execute(job, setting, throttled(report, 0.2), note)
+        try:
+            outcome = execute(Job.received(content, *references), setting, throttled(report, 0.2), note)
+        except UserError as error:  # the file of its method has gone
+            outcome = Outcome("failed", str(error))
         _send(connection, "end" if outcome.state != "failed" or can_compute(setting.device) else "last", *outcome)
 
 

@@ -32,7 +32,7 @@ LARGEST_METRIC = 1e9  # of any recorded number
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One run, found by its folder and id: a run and its second training for the collapse share an id.
+    """One run, found by its folder and id.
 
     Attributes:
         folder: that it was read from.

@@ -41,7 +41,7 @@ ASKED = ("methods", "types", "seeds", "overrides", "protocol", "weights")  # fie
 MAX_REQUEST_LENGTH = 80  # characters of a request in a list
 MAX_REQUESTS_BYTES = 8 << 20  # bytes of a file that was received
 
-Kind = Literal["comparison", "ablation", "tuning", "collapse", "scoring"]
+Kind = Literal["comparison", "ablation", "tuning", "scoring"]
 RunId = Annotated[str, Field(pattern=f"^{RUN_ID.pattern}$")]
 
 

@@ -21,7 +21,6 @@ LINKED_FILES = {  # files of a publication that its page leads to
     "severity.svg": "severity with intervals",
     "answers.md": "answers under decision rules",
     "differences.md": "differences from cross-entropy",
-    "collapse.svg": "collapse in training",
 }
 
 

@@ -89,7 +89,7 @@ def announce(plan: Plan) -> None:
     if resumed:
         say(f"resumes {counted(resumed, 'job')} where it was stopped" if resumed == 1 else f"resumes {resumed} jobs")
     options = request.options
-    if trained and not plan.setting.in_process and not options.uses_ray and not options.plan_only:
+    if trained and not plan.setting.in_process and not options.plan_only:
         workers.start_server()  # it imports while this process goes on
     kinds = [job.spec.type for job in trained]
     for extraction in estimate(request.recipe, kinds, request.inputs, plan.setting, measure=False).extractions:

@@ -16,7 +16,6 @@ from hierbench.leaderboard.table import CommandOutput, Table
 from hierbench.runs.mlflow_mirror import Mirror
 from hierbench.runs.requests import Request, record_request, request_options
 from hierbench.studies.dry_run import announce, commands_table, dry_run_table
-from hierbench.training.snapshots import restart
 from hierbench.utils.console import say
 from hierbench.utils.files import write_text
 
@@ -71,8 +70,6 @@ def carry_out(plan: Plan, make_report: Callable[[Plan], StudyReport]) -> StudyRe
     if options.plan_only:
         create_runs(plan.jobs, store, say)
         return StudyResult(CommandOutput(commands_table(plan)))
-    if plan.setting.snapshots:
-        restart(plan.jobs, store, plan.setting.snapshots)
     with redirect_stdout(sys.stderr), Execution(plan) as execution:  # a method may print
         execution.expect_plan()
         execution.run(Batch(plan.jobs, plan.labels))

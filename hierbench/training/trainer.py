@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 Report = Callable[[float, int], None]  # (epochs done, a fraction within one; epochs in all)
-OnEpoch = Callable[[int, Classifier], None]  # the number of an epoch that is over, from 1; the model after it
 
 
 class NonFiniteLossError(RuntimeError):
@@ -57,7 +56,7 @@ def train(
     device: str,
     report: Report,
     weights: Path | None = None,
-    on_epoch: OnEpoch | None = None,
+    after_epoch: Callable[[], None] | None = None,
     gpus: Sequence[int] = (),
     num_ranks: int = 1,
 ) -> None:
@@ -70,7 +69,7 @@ def train(
         device: "cpu", "cuda" or "mps".
         report: called within and after each epoch.
         weights: the file with the digest of the spec's `weights`.
-        on_epoch: called after each epoch, again for epochs that were cut off before a checkpoint.
+        after_epoch: called after each epoch, again for epochs that were cut off before a checkpoint.
         gpus: indices of the CUDA devices to use, () for the first ones.
         num_ranks: processes that train together, one device each; this is one of them, see `hierbench.execution.ranks`.
 
@@ -141,8 +140,8 @@ def train(
         if fabric.is_global_zero:
             last = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             run.guard()  # raises once another process has taken the job over
-            if on_epoch is not None:
-                on_epoch(epoch + 1, model)
+            if after_epoch is not None:
+                after_epoch()
             run.write_history(history)  # before the checkpoint, which marks the epoch as complete
             run.guard()
             pace.save(run.folder / "checkpoint.pt", progress | {"last": last}, is_last=is_last)

@@ -24,8 +24,6 @@ SWITCHES = {
         *((name, "evaluation.drop_last", False, True) for name in PUBLISHED),
         ("cifar100", "evaluation.drop_order", "class", "file"),
     ],
-    6: [(name, "collapse.self_duality", "norm", "square") for name in PUBLISHED],
-    7: [(name, "collapse.deviation", "absolute", "raw") for name in PUBLISHED],
     8: [(name, "methods.haframe.s_min", "paper", "authors") for name in PUBLISHED],
     11: [(name, "model.type_i_pool", "average", "max") for name in ("fgvc", "inat19", "tieredimagenet-h")],
     12: [("cifar100", "model.type_i_units", 600, 0)],

@@ -86,7 +86,7 @@ def test_a_developer_sees_where_an_error_comes_from(cli, tmp_path):
 
 TABLES = [
     "answers",
-    *"run ablate leaderboard compare overview score verify reproduce collapse tune runs".split(),
+    *"run ablate leaderboard compare overview score verify reproduce tune runs".split(),
     "methods list",
     "data list",
 ]

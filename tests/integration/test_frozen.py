@@ -88,16 +88,11 @@ def test_a_damaged_cache_is_named(cli, tmp_path, where, ran):
     assert "remove the folder and run the command again" in damaged.err
 
 
-def test_collapse_tune_and_ablate(cli, tmp_path, where):
-    options = [*SMALL, *where, "--jobs", "1"]
-    cli(tmp_path, "collapse", *options, "--every", "1", "--set", "model.views=3").ok()
-    assert (tmp_path / "runs/collapse-shapes.png").exists()
-    views = sorted(json.loads((cache / "meta.json").read_text())["content"]["views"] for cache in caches(tmp_path))
-    assert views == [1, 3]  # measured on the images themselves
-    cli(tmp_path, "ablate", *options).ok()
+def test_tune_and_ablate(cli, tmp_path, where):
+    cli(tmp_path, "ablate", *SMALL, *where, "--jobs", "1").ok()
     grid = ["--set", "tune.runs=1", "--set", "tune.grid.haframe.alpha=[0.2]", "--set", "tune.grid.haframe.gamma=[1, 2]"]
     cli(tmp_path, "tune", "--method", "haframe", *TUNE, *where, "--jobs", "1", *grid).ok()
-    assert len(caches(tmp_path)) == 2
+    assert len(caches(tmp_path)) == 1
     tune = ["tune", "--method", "ce", *TUNE, *where, "--set", "tune.grid.ce.lr.backbone=[1,2]"]
     planned = cli(tmp_path, *tune, "--dry-run").ok()
     assert "ce type-I is left out" in planned.err and re.search("ce +type-II +2 ", planned.out)

@@ -189,11 +189,10 @@ OUTPUTS = {
     "method": ("methods", "new", "mine", "--output", "DISK"),
     "runs": (*RUN, "--mlflow", "off", "--runs", "DISK/runs"),
     "search": ("tune", "--method", "haframe", "--dataset", "shapes", "--runs", "DISK/runs"),
-    "collapse": ("collapse", "--dataset", "shapes", "--runs", "DISK/runs"),
     "drawn": ("data", "prepare", "shapes", "--data-dir", "DISK/data"),
     "unpacked": ("data", "prepare", "cifar100", "--source", "ARCHIVE", "--data-dir", "DISK/data"),
 }
-LONG = ("runs", "search", "collapse")  # what they do on a good disk is tested elsewhere
+LONG = ("runs", "search")  # what they do on a good disk is tested elsewhere
 
 
 @pytest.mark.parametrize("fault", ["full", "read-only"])
@@ -216,7 +215,7 @@ def test_an_output_that_cannot_be_written(
         "plot": ("--runs",),
         **dict.fromkeys(("report", "publish"), ("--runs", "--data-dir")),
     }
-    takes |= dict.fromkeys(("run", "tune", "collapse"), ("--data-dir",))
+    takes |= dict.fromkeys(("run", "tune"), ("--data-dir",))
     where = {"--runs": undisturbed, "--data-dir": data_dir}
     command += [part for option in takes.get(command[0], ()) for part in (option, where[option])]
     disk.fill() if fault == "full" else disk.lock()

@@ -18,7 +18,6 @@ from tests.support.run_files import mirrored_in, spec_of
 SECRET = "-----BEGIN PRIVATE KEY-----"
 SMALL = ("--set", "train.epochs=1", "--set", "train.batch_size=96", "--set", "model.backbone=wrn10-1-s4")
 RUN = ("run", "--methods", "ce,crm", "--dataset", "shapes", "--types", "type-I", "--seeds", "1", "--jobs", "1", *SMALL)
-COLLAPSE = ("collapse", "--dataset", "shapes", "--seeds", "1", "--jobs", "1", *SMALL)
 TUNE = ("tune", "--method", "haframe", "--dataset", "shapes", "--jobs", "1", *SMALL)
 TUNE += ("--set", "tune.grid.haframe.alpha=[0.3]", "--set", "tune.grid.haframe.gamma=[2]", "--set", "tune.runs=1")
 TABLE = ("leaderboard", "--dataset", "shapes")
@@ -27,13 +26,13 @@ PICTURE = ("plot", "severity", "--dataset", "shapes")
 REPORT = ("report", "--dataset", "shapes", "--rows", "ce:type-I,crm:type-I")
 PREPARE = ("data", "prepare", "shapes", "--force")
 COMMANDS = {
-    "run": RUN, "collapse": COLLAPSE, "tune": TUNE, "table": TABLE, "publish": PUBLISH, "plot": PICTURE,
+    "run": RUN, "tune": TUNE, "table": TABLE, "publish": PUBLISH, "plot": PICTURE,
     "report": REPORT, "prepare": PREPARE,
 }  # fmt: skip
 RECORDS = ("spec.json", "status.json", "metrics.json", "history.csv", "environment.json")
-IN_A_RUN = (*RECORDS, "predictions.npz", "checkpoint.pt", "damaged", "snapshots")
-IN_RUNS = ("collapse", "collapse/CE", "mirrored.jsonl", "mlartifacts", "mlflow.db", "optuna.db", "requests.jsonl")
-IN_RUNS += ("leaderboard-shapes.md", "collapse-shapes.json", "plots", "CE")
+IN_A_RUN = (*RECORDS, "predictions.npz", "checkpoint.pt", "damaged")
+IN_RUNS = ("mirrored.jsonl", "mlartifacts", "mlflow.db", "optuna.db", "requests.jsonl")
+IN_RUNS += ("leaderboard-shapes.md", "plots", "CE")
 IN_DATA = ("prepared", "prepared/shapes", "prepared/.shapes.partial", "prepared/shapes/train-images.npy")
 IN_DATA += ("prepared/shapes/meta.json", "prepared/shapes/checked.json", "prepared/.shapes.partial/train-rows.npy")
 PLACES = [f"runs/CE/{name}" for name in IN_A_RUN] + [f"runs/{name}" for name in IN_RUNS]
@@ -79,7 +78,7 @@ def put(work, outside, place, kind):
     outside.mkdir(exist_ok=True)
     target, is_folder = (
         outside / "victim",
-        path.is_dir() or place.endswith(("damaged", "snapshots", "collapse", "plots", "CE")),
+        path.is_dir() or place.endswith(("damaged", "plots", "CE")),
     )
     is_folder = is_folder or place.endswith(("mlartifacts", "partial", "prepared"))
     if kind == "folder":
@@ -92,7 +91,7 @@ def put(work, outside, place, kind):
         if path.exists():
             path.rename(target)
         target.mkdir(exist_ok=True)
-        for name in ("epoch-001.pt", "epoch-001.json", "train-rows.npy", "checkpoint.pt", "status.json", "notes.txt"):
+        for name in ("train-rows.npy", "checkpoint.pt", "status.json", "notes.txt"):
             if not (target / name).exists():
                 (target / name).write_text(SECRET)
         for number in range(60):
@@ -120,16 +119,13 @@ def check(cli, work, outside, place, kind, *names):
 
 
 QUICK = [
-    ("runs/collapse/CE", "link", "collapse"),
-    ("runs/collapse", "link", "collapse"),
-    ("runs/CE", "link", "collapse"),
-    ("runs/CE/snapshots", "link", "collapse"),
+    ("runs/CE", "link", "run"),
     ("runs/CE/damaged", "link", "run"),
     ("runs/CE/history.csv", "link", "run"),
     ("runs/mlflow.db", "link", "run"),
     ("runs/CE/metrics.json", "folder", "run"),
     ("runs/plots", "link", "plot"),
-    ("data/prepared", "link", "collapse"),
+    ("data/prepared", "link", "run"),
     ("data/prepared/shapes", "link", "prepare"),
     ("data/prepared/.shapes.partial", "link", "prepare"),
     ("data/prepared/.shapes.partial/train-rows.npy", "link", "prepare"),

@@ -25,7 +25,7 @@ def copy(walked, tmp_path):
 def test_every_command_of_the_page_works(walked):
     folder, done = walked
     made = {path.name for path in folder.glob("runs/*") if path.is_file()} | {p.name for p in folder.glob("runs/*/*")}
-    kinds = ("leaderboard-birds.md", "ablation-birds.md", "collapse-birds.csv", "birds.toml")
+    kinds = ("leaderboard-birds.md", "ablation-birds.md", "birds.toml")
     assert {*kinds, "tradeoff-birds.svg"} <= made
     board = json.loads((folder / "runs/leaderboard-birds.json").read_text())
     assert len(board["rows"]) == 9 and all(row["n"] == 1 for row in board["rows"])

@@ -38,11 +38,10 @@ NOT_HERE = {  # the beginning of what is not run, and why; test_pages.py parses 
     r"pip |uv (?!run python)|docker |git clone .* peers": "makes an environment or an image",
     r"hierbench --install-completion": "changes the user's shell; test_completion.py has what it installs",
     r"pytest |uv run python tests/tools/bench": "measures for minutes; test_bench.py has it with --quick",
-    r"ray start|.* --executor ray": "a cluster of several machines; test_ray.py starts one",
     r"hierbench data new food ": "downloads 5 GB from the hub; test_huggingface.py has saved datasets",
     r"comparison=|count=|sbatch |hierbench run \$comparison": "test_job.py runs these lines with a stand-in for sbatch",
     r"hierbench (tune|run) .*--dataset leaves|WEIGHTS=": DOWNLOAD,
-    r"hierbench (run|leaderboard|ablate|collapse) .*--dataset fgvc(?! --numbers paper)": DOWNLOAD,
+    r"hierbench (run|leaderboard|ablate) .*--dataset fgvc(?! --numbers paper)": DOWNLOAD,
 }
 
 

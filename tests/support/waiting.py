@@ -13,11 +13,6 @@ from hierbench import Method
 FOLDER = Path({folder!r})
 
 
-def node():
-    ray = sys.modules.get("ray")
-    return ray.get_runtime_context().get_node_id() if ray is not None and ray.is_initialized() else "here"
-
-
 class Waiting(Method):
     name, title, source = {name!r}, {name!r}, "a test"
     steps = 0
@@ -34,8 +29,8 @@ class Waiting(Method):
         if self.name == "deadly":
             os.kill(os.getpid(), signal.SIGKILL)
         place = [os.getpid(), sys.executable, hierbench.__file__, os.environ.get("PYTHONPATH")]
-        (FOLDER / f"place-{{node()}}.json").write_text(json.dumps(place))
-        with (FOLDER / f"steps-{{node()}}").open("a") as file:
+        (FOLDER / f"place-here.json").write_text(json.dumps(place))
+        with (FOLDER / "steps").open("a") as file:
             file.write("x")
         while Waiting.steps > {first} and (FOLDER / "hold").exists():
             time.sleep(0.05)

@@ -64,8 +64,6 @@ def tune(options: Options, sampler: str | None, trials: int | None) -> CommandOu
     """Search for all methods on all types side by side; the exit code is 0, or 1 where a run failed."""
     recipe = requested_recipe(options)
     sampler = sampler or recipe.tune.sampler
-    if options.uses_ray and sampler != "grid":
-        raise UserError(f"--sampler {sampler} runs on this machine only; --executor ray takes --sampler grid")
     if sampler != "grid":
         trials = trials or recipe.tune.trials
     methods, num_broken = _tunable_methods(requested_methods(options))

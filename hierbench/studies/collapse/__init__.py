@@ -1,1 +1,0 @@
-"""Neural collapse: retraining with snapshots, measures, curves and the figure."""
