@@ -180,13 +180,21 @@ def rows_in_order(scores: Any, targets: Any, name: str) -> Any:
     """Return targets in the order of the scores where both are of pandas and their indices hold the same labels.
 
     Raises:
-        UserError: the labels are not the same, or one is there twice.
+        UserError: the labels are not the same, or one is there twice; or only one of both has an index, and it numbers
+            the rows from 0 in another order than theirs.
     """
     indices = [getattr(values, "index", None) for values in (scores, targets)]
-    if any(index is None or callable(index) for index in indices):
+    rows, order = (None if callable(index) else index for index in indices)
+    if rows is None or order is None:
+        index = rows if order is None else order
+        if index is not None and not index.is_monotonic_increasing and set(index) == set(range(len(index))):
+            where = "scores" if order is None else "targets"
+            raise UserError(
+                f"{name}: rows of the {where} are numbered {index[0]}, {index[1]}, ...: put them in order, as "
+                "by .sort_index(), or give scores and targets with one index"
+            )
         return targets
-    rows, order = indices
-    if rows is None or order is None or rows.equals(order):
+    if rows.equals(order):
         return targets
     if len(rows) == len(order) and all(type(index).__name__ == "RangeIndex" for index in indices):
         return targets

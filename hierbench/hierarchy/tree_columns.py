@@ -75,7 +75,7 @@ PARENT = re.compile(r"parent.*|hypernym|broader|isa|source|up")
 MAX_PROPOSALS = 4
 MAX_PERMUTED = 5  # columns of which all orders are tried
 MAX_COMBINED = 12  # columns of which all choices are tried
-MAX_TRIED_CELLS = 1 << 23
+MAX_TRIED_CELLS = 1 << 21
 
 
 def is_level_word(word: str) -> bool:
@@ -146,6 +146,10 @@ def _levels(
     """Return the levels in their order, None where it is unclear, their columns, and whether names declare them all."""
     words = {i: table.word(i) for i in columns}
     ranked = [i for _, i in sorted((RANKS[word], i) for i, word in words.items() if word in RANKS)]
+    sizes = {i: len(table.values[i]) for i in ranked}
+    for i, below in pairwise(ranked[:]):  # "class" of more values than the order below it has the labels
+        if words[i] in AMBIGUOUS and sizes[i] > sizes[below] and sizes[i] == max(sizes.values()):
+            ranked = [*(other for other in ranked if other != i), i]
     num_certain = sum(words[i] not in AMBIGUOUS for i in ranked)
     by_rank = order_rows(table, _with_name(table, ranked)) if num_certain > 1 else None
     if by_rank is not None and num_certain > 2:
@@ -199,7 +203,7 @@ def _reason_against(table: TreeTable, i: int) -> str:
         return NUMERIC
     if all(map(ID_CELL.fullmatch, cells)):
         return "ids or counts"
-    if len(cells) == 2 and {cell.casefold() for cell in cells} <= FLAG_WORDS:
+    if (len(cells) == 2 or (table.header and len(cells) == 1)) and {cell.casefold() for cell in cells} <= FLAG_WORDS:
         return "flag"
     return FEW_VALUES if len(cells) < 3 and table.header and len(table.rows) > len(cells) else ""
 
@@ -267,10 +271,15 @@ def _proposals(table: TreeTable, excluded: dict[int, str]) -> InputError:
             if num_tried > MAX_TRIED_CELLS:
                 break
             orders |= {order.columns: order for order in _nesting_orders(table, columns)}
-        if len(orders) >= MAX_PROPOSALS:
-            break
-    if any(table.is_unique(i) for i in possible):  # then it names the classes
+    if any(map(table.is_unique, possible)):  # then it names the classes
         orders = {columns: order for columns, order in orders.items() if table.is_unique(columns[-1])}
+    # The likeliest first: columns that differ in every row, numbers, and columns of few values are no levels.
+    doubts = {
+        columns: sum(i in excluded for i in columns) + any(map(table.is_unique, columns[:-1])) for columns in orders
+    }
+    orders = {
+        columns: orders[columns] for columns in sorted(orders, key=lambda columns: (doubts[columns], -len(columns)))
+    }
     lines = ["its columns do not say which are the levels of the tree; name them, coarsest first, as one of:"]
     arguments = [table.choice(columns) for columns in list(orders)[:MAX_PROPOSALS]]
     for argument, order in zip(arguments, orders.values(), strict=False):

@@ -72,6 +72,8 @@ def as_tensor(values: Tensor | ArrayLike, expectation: str) -> Tensor:
     """Return values as a tensor; raise a ValueError that begins with `expectation` unless they are numbers."""
     if isinstance(values, Tensor):
         return values
+    if np.ma.is_masked(values):
+        raise ValueError(f"{expectation}, got a masked array")
     try:
         return torch.as_tensor(np.require(values, requirements="W"))  # PyTorch warns of arrays that are read-only
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

@@ -124,6 +124,8 @@ def prediction_arrays(
             true = None if targets is None or from_file is not None else rows_in_order(item, targets, where)
             labels = column_labels(item, tree if isinstance(tree, Hierarchy) else None, where)
             ids = _text_index(item) if with_ids else None
+            if np.ma.is_masked(true) or np.ma.is_masked(groups):
+                raise UserError(f"{where}: a target or group is masked")
             arrays = [None if part is None else _array(part, where) for part in (true, groups)]
             files.append(Arrays(where, _array(item, where), arrays[0], labels, ids, arrays[1]))
     return files

@@ -102,6 +102,11 @@ def test_rows_are_aligned_by_a_common_index(door):
     assert DOORS[door](scores, targets, TREE) == DOORS[door](SCORES, TARGETS, TREE)
     with pytest.raises(ValueError, match="labelled otherwise"):
         DOORS[door](scores, targets.rename(index={"photo 3": "photo x"}), TREE)
+    shuffled = pd.DataFrame(SCORES, columns=list(TREE.classes)).iloc[order]
+    with pytest.raises(ValueError, match="numbered"):  # in another order than the targets, which have no index
+        DOORS[door](shuffled, TARGETS, TREE)
+    with pytest.raises(ValueError, match="masked"):
+        DOORS[door](SCORES, np.ma.array(TARGETS, mask=TARGETS == 0), TREE)
 
 
 def test_a_temperature_has_no_tree_and_refuses_names():

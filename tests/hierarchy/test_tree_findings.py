@@ -35,7 +35,7 @@ def test_every_kind_is_found_with_its_number_and_examples(file):
     }  # fmt: skip
     assert findings["parents"].examples == ("'Tyto' below 'Tytonidae' and 'Corvidae'",)
     assert findings["case"].examples == ("'Strix' and 'strix'",)
-    assert str(findings["spelling"]).startswith("spelling: 1 pairs of names on one level that differ in a letter, as ")
+    assert str(findings["spelling"]).startswith("spelling: 1 pair of names on one level that differ in a letter, as ")
     chain = find_slips({f"c{i}": (f"a{i}", f"b{i}", f"c{i}") for i in range(3)})
     assert [(finding.kind, finding.number) for finding in chain] == [("chains", 2)]
 

@@ -35,6 +35,12 @@ LABELS = {
     "w": ("P", "D", "J", "w"),
     "v": ("P", "D", "J", "v"),
 }
+RANKED = {
+    "x": ("O", "F", "G", "x"),
+    "y": ("O", "F", "H", "y"),
+    "z": ("P", "D", "I", "z"),
+    "w": ("P", "D", "J", "w"),
+}
 FILLED = {"owl": ("animal", "bird", "owl"), "wren": ("animal", "bird", "wren"), "fern": ("plant", "fern")}
 COMMENTED = GROUPED | {"w": ("b", "w"), "v": ("c", "v")}
 OWLS = {"owl": ("bird", "owl"), "wren": ("bird", "wren"), "dog": ("dog",)}
@@ -265,6 +271,19 @@ READ = [
         {"x": ("b", "c", "x"), "y": ("a", "y"), "z": ("b", "z")},
     ),
     ("flat.csv", "class\nx\ny\n", {}, {"x": ("x",), "y": ("y",)}),
+    *(  # as many genera as classes, and one genus in two families: the words of ranks say the order, but for "class"
+        (
+            "labels.csv",
+            "\n".join(",".join(row.split(",")[i] for i in places) for row in ("order,family,genus,class", *rows)),
+            {},
+            paths,
+        )
+        for rows, paths in (
+            (["O,F,G,x", "O,F,H,y", "P,D,I,z", "P,D,J,w"], RANKED),
+            (["O,F,G,x", "O,F,H,y", "P,D,I,z", "P,D,J,w", "P,E,J,v"], RANKED | {"v": ("P", "E", "J", "v")}),
+        )
+        for places in ((0, 1, 2, 3), (3, 2, 1, 0), (3, 0, 1, 2), (2, 3, 0, 1))
+    ),
     ("label-last.csv", "order,family,genus,class\nO,F,G,x\nO,F,H,y\nO,E,I,z\nP,D,J,w\nP,D,J,v\n", {}, LABELS),
     ("product.txt", "# v1\n1 - a\n2 - a > x\n3 - a > y\n4 - b\n5 - b > z\n", {"inner": "drop"}, GROUPED),
     ("shop.txt", "gid://s/1 : a > x\ngid://s/2 : a > y\ngid://s/3 : b > z\n", {}, GROUPED),
@@ -286,6 +305,7 @@ READ = [
         {},
         GROUPED,
     ),
+    ("flag.csv", "name,category,ignoreInEval\nx,a,False\ny,a,False\nz,b,False\n", {}, GROUPED),
     ("seen.csv", "name,group,seen\nx,a,seen\ny,a,unseen\nz,b,seen\n", {}, GROUPED),
     ("isic.csv", "isic_id,diagnosis_1,diagnosis_2\nI_1,a,x\nI_2,a,y\nI_3,b,z\nI_4,b,z\n", {}, GROUPED),
     ("merged.csv", "order,species\na,x\n,y\nb,z\n", {"fill": True}, GROUPED),
