@@ -19,6 +19,7 @@ from hierbench.data.feature_split import FeatureSplit
 from hierbench.data.loader import Split
 from hierbench.hierarchy.label_tree import Hierarchy
 from hierbench.models import build_classifier
+from hierbench.models.backbones import Backbone
 from hierbench.models.libraries.lookup import cached_backbone
 
 
@@ -101,10 +102,12 @@ class Trainee:
     compiled.
     """
 
-    def __init__(self, work: Workload, method: type[Method], feature_type: FeatureType) -> None:
+    def __init__(
+        self, work: Workload, method: type[Method], feature_type: FeatureType, network: Backbone | None = None
+    ) -> None:
         self.work = work
         torch.backends.cudnn.benchmark = True  # as in training
-        model = build_classifier(method, work.hierarchy, feature_type, work.model)
+        model = build_classifier(method, work.hierarchy, feature_type, work.model, network=network)
         self.model = model.to(work.device).to(memory_format=torch.channels_last)
 
     def train(self, steps: int = 1) -> None:
