@@ -64,7 +64,7 @@ def pieces(path, names=("a.jpg",)):
 
 @given(st.data())
 def test_damaged_archives_of_every_sort(targets, tmp_path_factory, data):
-    """Seeds of the fuzzer, changed at random places; the target compares the folder before and after."""
+    """Right archives, changed at random places; the target compares the folder before and after."""
     content = bytearray(data.draw(st.sampled_from(targets.seeds("archives"))))
     for place, byte in data.draw(
         st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=6)

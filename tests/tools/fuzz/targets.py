@@ -1,4 +1,4 @@
-"""The functions that the fuzzer and the tests of bad input call: bytes in, a right result or a documented error.
+"""The functions that the tests of bad input call: bytes in, a right result or a documented error.
 
 A target takes bytes and an empty folder of its own, and raises what no user may see: any exception but UserError and
 the ValueError that a function documents. The first byte often chooses what the others are put into.
@@ -208,7 +208,7 @@ TARGETS = {"trees": trees, "recipes": recipes, "records": records, "archives": a
 
 
 def seeds(kind):
-    """Return inputs that a fuzzer can start from: small, right, one of each sort."""
+    """Return inputs to start from: small, right, one of each sort."""
     makers = {"trees": _seed_trees, "recipes": _seed_recipes, "records": _seed_records, "archives": _seed_archives}
     return (makers | readers.SEEDS)[kind]()
 

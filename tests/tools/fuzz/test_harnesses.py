@@ -1,33 +1,20 @@
-"""Each harness for a second, so that it runs when it is needed."""
+"""Inputs of every kind, right ones and changed ones: a right result, or an error that a user may see."""
 
-import importlib.util
-import subprocess
-import sys
-from pathlib import Path
+import random
 
 import pytest
 
-RUN = Path(__file__).with_name("run.py")
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="no atheris: it has wheels for Linux alone")
-@pytest.mark.parametrize("kind", ["trees", "recipes", pytest.param("records", marks=pytest.mark.thorough)])
-def test_a_harness_runs(tmp_path, kind):
-    command = [sys.executable, str(RUN), kind, "1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "stat::number_of_executed_units" in done.stderr
-    assert not list(tmp_path.iterdir())
+CHANGES = 5  # of each right input
 
 
 @pytest.mark.parametrize("kind", "trees recipes records archives manifests predictions publications".split())
-def test_a_harness_takes_its_seeds(targets, tmp_path_factory, kind):
-    """Those of `archives` run here alone: what it needs of torch takes the fuzzer half a minute to load."""
-    seeds = targets.seeds(kind)
-    assert len(seeds) == len(set(seeds)) > 4
-    for seed in seeds:
-        targets.TARGETS[kind](seed, tmp_path_factory.mktemp("seed"))
+def test_inputs_as_they_are_and_changed_at_random(targets, tmp_path_factory, kind):
+    inputs = targets.seeds(kind)
+    assert len(inputs) == len(set(inputs)) > 4
+    chosen = random.Random(0)
+    for content in inputs:
+        for data in (content, *(targets.changed(content, chosen) for _ in range(CHANGES))):
+            targets.TARGETS[kind](data, tmp_path_factory.mktemp("input"))
 
 
 @pytest.mark.parametrize("seed", ["a", "b"])
