@@ -1,8 +1,9 @@
 """`hierbench report`."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,6 +20,9 @@ from hierbench.cli.shared_options import (
 )
 from hierbench.config.options import DataOption, RequestOption, RunsOption
 from hierbench.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from hierbench.studies.report.model_report import ModelReport
 
 
 @command("report predictions.npz --tree cifar100")
@@ -118,6 +122,11 @@ def report(
         )
         with plain_trees(tree):
             made = report_files(files_request)
+    _write(made, page, rule, made.json if format_ == "json" else made.__str__)
+
+
+def _write(made: "ModelReport", page: Path, rule: Path | None, shown: Callable[[], str]) -> None:
+    """Write the page and the file of the rule, print the report, and say what was written."""
     deployed = made.rule if rule is not None else None
     if deployed is not None:
         deployed.content()  # its error comes before anything is written
@@ -126,7 +135,7 @@ def report(
         write_result(text, page)
     if deployed is not None and rule is not None:
         deployed.write(rule)
-    print(made.json() if format_ == "json" else str(made), end="", flush=True)
+    print(shown(), end="", flush=True)
     written = [f"{page} ({len(text.encode()) / 1000:,.0f} kB)"] * bool(text) + [str(rule)] * (rule is not None)
     if written:
         print(f"wrote {' and '.join(written)}", file=sys.stderr, flush=True)

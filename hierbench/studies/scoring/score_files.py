@@ -88,13 +88,24 @@ def score_files(request: ScoreRequest) -> Report:
     check_resamples(request.resamples)
     recipe, prepared, tree = _truth(request)
     check_columns(request.columns, tree)
-    extra = None if request.targets is None else read_targets(request.targets, tree, "targets", request.reading.order)
-    paths = [file for file in request.files if isinstance(file, Path)]
-    name = one_line(request.name or default_name(paths)).strip()
+    name = one_line(request.name or default_name([file for file in request.files if isinstance(file, Path)])).strip()
     if not 0 < len(name) <= 100:
         raise UserError(f"name must have 1 to 100 characters, got {len(name)}")
     resamples = request.resamples if len(request.files) == 1 else 0  # seeds give the interval of several files
-    all_predictions: list[Predictions] = []
+    predictions = _read_all(request, prepared, tree)
+    results = _score_all(request, predictions, tree, resamples)
+    runs = list[str]()
+    if recipe is not None and prepared is not None:
+        runs = _record_all(request, recipe, prepared, name, resamples, predictions, results)
+    subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else UNNAMED_TREE
+    titles = {choice.label: choice.title for choice in request.rules} or {label: label for label in results[0].nodes}
+    return Report(name, subject, tree.distance, results, resamples, request.seed, runs, request.columns, titles)
+
+
+def _read_all(request: ScoreRequest, prepared: Prepared | None, tree: Hierarchy) -> list[Predictions]:
+    """Return the predictions of all files, with targets, of the same examples in the same order."""
+    extra = None if request.targets is None else read_targets(request.targets, tree, "targets", request.reading.order)
+    everything: list[Predictions] = []
     for file in request.files:
         if isinstance(file, Path):
             read = read_predictions(file, tree, request.reading)
@@ -112,48 +123,68 @@ def score_files(request: ScoreRequest) -> Report:
         elif (predictions.targets < 0).all():
             raise UserError(f"{predictions.where}: no target is a class, all are nodes above the classes")
         else:
-            check_same_examples((all_predictions or [predictions])[0], predictions)
-        for other in all_predictions:
+            check_same_examples((everything or [predictions])[0], predictions)
+        for other in everything:
             check_differs(other, predictions)
-        all_predictions.append(predictions)
+        everything.append(predictions)
+    return everything
+
+
+def _score_all(
+    request: ScoreRequest, predictions: Sequence[Predictions], tree: Hierarchy, resamples: int
+) -> list[Result]:
+    """Return the numbers of each file: metrics, and what rules and definitions of others give where they are asked."""
     results = list[Result]()
-    shown = list[Result]()
-    with Meter("scoring", float(sum(predictions.num_examples for predictions in all_predictions))) as meter:
-        for scored in all_predictions:
+    with Meter("scoring", float(sum(scored.num_examples for scored in predictions))) as meter:
+        for scored in predictions:
             if scored.has_inner_answers:
-                shown.append(score_answers(scored, tree))
+                results.append(score_answers(scored, tree))
                 continue
             labelled = scored.labelled_with_classes()
-            results.append(score(labelled, tree, resamples, request.seed, request.scores))
-            more = further_metrics(labelled, tree, further_names(request.columns), results[-1].kind)
-            result = replace(results[-1], metrics=results[-1].metrics | more, num_all=scored.num_examples)
-            kind = results[-1].kind
-            result = replace(
-                result,
-                nodes=score_rules(scored, tree, request.rules, kind),
-                defined=score_definitions(labelled, tree, request.definitions, kind),
+            result = score(labelled, tree, resamples, request.seed, request.scores)
+            more = further_metrics(labelled, tree, further_names(request.columns), result.kind)
+            results.append(
+                replace(
+                    result,
+                    metrics=result.metrics | more,
+                    num_all=scored.num_examples,
+                    nodes=score_rules(scored, tree, request.rules, result.kind),
+                    defined=score_definitions(labelled, tree, request.definitions, result.kind),
+                )
             )
-            shown.append(result)
             meter.end_part(scored.where, float(scored.num_examples))
-    records: list[Scored] = []
-    if recipe is not None and prepared is not None:
-        dataset = dataset_spec(recipe, prepared)
-        store = Store(request.runs)
-        for scored, result in zip(all_predictions, results, strict=True):
-            stated_kind = None if request.scores == result.looks_like else request.scores
-            records.append(make_scored(name, dataset, scored.scores, scored.classes, scored.true_classes, stated_kind))
-        store.check_writable()
-        check_name(store, records)
-        write_records(store, records, all_predictions, results, environment(torch.device("cpu"), prepared))
-        options = {"dataset": request.dataset, "name": name, "resamples": resamples, "seed": request.seed}
-        files = [file.name if isinstance(file, Path) else "" for file in request.files]
-        record_request(
-            store.root, "scoring", recipe.dataset, options | {"files": files}, [record.id for record in records]
-        )
-    runs = [record.id for record in records]
-    subject = recipe.title if recipe else request.tree if isinstance(request.tree, str) else UNNAMED_TREE
-    titles = {choice.label: choice.title for choice in request.rules} or {label: label for label in shown[0].nodes}
-    return Report(name, subject, tree.distance, shown, resamples, request.seed, runs, request.columns, titles)
+    return results
+
+
+def _record_all(
+    request: ScoreRequest,
+    recipe: Recipe,
+    prepared: Prepared,
+    name: str,
+    resamples: int,
+    predictions: Sequence[Predictions],
+    results: Sequence[Result],
+) -> list[str]:
+    """Write the records that a leaderboard reads, and the request; return the ids."""
+    store = Store(request.runs)
+    records = list[Scored]()
+    for scored, result in zip(predictions, results, strict=True):
+        kind = None if request.scores == result.looks_like else request.scores
+        arrays = (scored.scores, scored.classes, scored.true_classes)
+        records.append(make_scored(name, dataset_spec(recipe, prepared), *arrays, kind))
+    store.check_writable()
+    check_name(store, records)
+    further = set(further_names(request.columns))  # which readers of records compute when they are asked
+    kept = [
+        replace(result, metrics={metric: value for metric, value in result.metrics.items() if metric not in further})
+        for result in results
+    ]
+    write_records(store, records, predictions, kept, environment(torch.device("cpu"), prepared))
+    files = [file.name if isinstance(file, Path) else "" for file in request.files]
+    options = {"dataset": request.dataset, "name": name, "resamples": resamples, "seed": request.seed, "files": files}
+    ids = [record.id for record in records]
+    record_request(store.root, "scoring", recipe.dataset, options, ids)
+    return ids
 
 
 def find_tree(tree: str | Hierarchy, distance: Distance | None, options: TreeOptions = DEFAULT_OPTIONS) -> Hierarchy:
