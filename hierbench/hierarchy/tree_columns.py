@@ -172,8 +172,11 @@ def _levels(
         by_group = tuple(sorted(kept, key=lambda i: GROUPS.get(words[i], -1)))
         for columns in (kept, kept[::-1], by_group):
             places = [GROUPS[words[i]] for i in columns if words[i] in GROUPS]
+            in_rank = [i for i in columns if i in ranked] == ranked
+            if places != sorted(places) or not in_rank or (orders and len(set(places)) < len(places)):
+                continue  # where several orders nest, words alone decide
             order = order_rows(table, columns)
-            if places == sorted(places) and order.is_unique and all(order.paths):
+            if order.is_unique and all(order.paths):
                 return order, kept, False
     return None, kept, False
 
@@ -221,14 +224,18 @@ def _with_name(table: TreeTable, ranked: list[int]) -> list[int]:
     """Return ranks with the column of names below them, where the last rank is an epithet or not the class."""
     names = [i for name in NAME_COLUMNS for i in range(table.width) if table.word(i) == name and i not in ranked]
     name = next((i for i in names if table.is_unique(i)), None)
-    if name is not None and table.word(ranked[-1]) in EPITHETS:  # which alone is no name
+    last = table.word(ranked[-1])
+    if name is not None and last in EPITHETS:  # which alone is no name
         return [*ranked[:-1], name]
-    return [*ranked, name] if name is not None and not table.is_unique(ranked[-1]) else ranked
+    above = RANKS[last] < RANKS["species"] and name is not None and table.column(name) != table.column(ranked[-1])
+    return [*ranked, name] if name is not None and (above or not table.is_unique(ranked[-1])) else ranked
 
 
 def _nesting_orders(table: TreeTable, columns: Sequence[int]) -> list[Order]:
     """Return the orders of columns in which each value lies below one value of the column before."""
     sizes = {i: len(table.values[i]) for i in columns}
+    if len(columns) > MAX_PERMUTED and len(set(sizes.values())) < len(columns):
+        return []  # those of as many values may nest in several orders
     by_size = sorted(columns, key=sizes.__getitem__)
     several = permutations(columns) if len(columns) <= MAX_PERMUTED else (columns, columns[::-1], by_size)
     orders = dict.fromkeys(map(tuple, several))
