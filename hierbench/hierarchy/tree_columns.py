@@ -127,7 +127,7 @@ def rank_columns(table: TreeTable) -> tuple[Order, list[LeftOut], str]:
     columns = tuple(range(table.width))
     if table.width == 1:
         return order_rows(table, [0]), [], ""
-    reasons = {i: _reason_against(table, i) for i in columns}
+    reasons = {i: reason_against(table, i) for i in columns}
     excluded = {i: reason for i, reason in reasons.items() if reason}
     order, kept, is_declared = _levels(table, columns, excluded)
     left_out = [LeftOut(i, excluded.get(i, "no level by its name")) for i in columns if i not in kept]
@@ -146,11 +146,14 @@ def _levels(
     """Return the levels in their order, None where it is unclear, their columns, and whether names declare them all."""
     words = {i: table.word(i) for i in columns}
     ranked = [i for _, i in sorted((RANKS[word], i) for i, word in words.items() if word in RANKS)]
-    sizes = {i: len(table.values[i]) for i in ranked}
-    for i, below in pairwise(ranked[:]):  # "class" of more values than the order below it has the labels
-        if words[i] in AMBIGUOUS and sizes[i] > sizes[below] and sizes[i] == max(sizes.values()):
-            ranked = [*(other for other in ranked if other != i), i]
     num_certain = sum(words[i] not in AMBIGUOUS for i in ranked)
+    sizes = {i: len(table.values[i]) for i in ranked}
+    for i, below in pairwise(ranked[:]):
+        if words[i] in GROUPS and sizes[i] == max(sizes.values()):
+            if sizes[i] > sizes[below]:  # a "class" of more values than the order below it has the labels
+                ranked = [*(other for other in ranked if other != i), i]
+            elif num_certain < 3:
+                return None, columns, False
     by_rank = order_rows(table, _with_name(table, ranked)) if num_certain > 1 else None
     if by_rank is not None and num_certain > 2:
         return by_rank, by_rank.columns, True
@@ -192,7 +195,7 @@ def _numbered(words: dict[int, str]) -> list[int]:
     return [several[0][number] for number in sorted(several[0])] if len(several) == 1 else []
 
 
-def _reason_against(table: TreeTable, i: int) -> str:
+def reason_against(table: TreeTable, i: int) -> str:
     """Return why a column can be no level unless its name says so, or ""."""
     word = table.word(i)
     cells = {cell for cell in table.values[i] if cell}

@@ -7,12 +7,13 @@ from dataclasses import replace
 from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
 from hierbench.hierarchy.tree_columns import (
     NAME_COLUMNS,
-    OTHERS,
     PARENT,
+    PATH_WORD,
     LeftOut,
     joined_columns,
     order_rows,
     rank_columns,
+    reason_against,
 )
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.hierarchy.tree_table import TreeTable
@@ -74,9 +75,10 @@ def _two_ends(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
 
 
 def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[str, ...]) -> Branches:
-    table, separator = _split_paths(table)
-    if options.columns and not separator:
-        order = order_rows(table, range(table.width))
+    table, separator, reason = _split_paths(table)
+    left_out = (*left_out, *reason)
+    order = order_rows(table, range(table.width))
+    if (options.columns and not separator) or (separator and order.is_unique):
         dropped = list[LeftOut]()
         note = ""
     else:
@@ -110,10 +112,22 @@ def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[s
     )
 
 
-def _split_paths(table: TreeTable) -> tuple[TreeTable, str]:
-    """Return a table in which one column held whole paths, as a/b/c, with a column per level, and the separator."""
+def _split_paths(table: TreeTable) -> tuple[TreeTable, str, tuple[str, ...]]:
+    """Return a table in which one column held whole paths, as a/b/c, with a column per level, the separator, and notes.
+
+    A column beside the paths has the classes, unless it can be no level and the paths differ in every row.
+    """
+    held = [i for i in range(table.width) if PATH_WORD.fullmatch(table.word(i))]
+    if len(held) == 1 and table.is_unique(held[0]) and table.width > 1:
+        dropped = {i: reason_against(table, i) for i in range(table.width) if i != held[0]}
+        names = [i for i, reason in dropped.items() if not reason]
+        if len(names) < min(2, table.width - 1):
+            split, separator, _ = _split_paths(table.select([str(i + 1) for i in (*names, *held)]))
+            left_out = ", ".join(f"{table.title(i)} ({reason})" for i, reason in dropped.items() if reason)
+            if separator:
+                return split, separator, (f"left out: {left_out}",)
     if table.width > 2:
-        return table, ""
+        return table, "", ()
     numbered = [NUMBERED_PATH.fullmatch(row[0]) for row in table.rows] if table.width == 1 else [None]
     if table.width == 1 and len(table.rows) > 1 and all(NAME_AND_NUMBER.fullmatch(row[0]) for row in table.rows):
         raise ValueError("its lines are names with numbers, not paths")
@@ -134,8 +148,8 @@ def _split_paths(table: TreeTable) -> tuple[TreeTable, str]:
                 width = max(1, *map(len, rows))
                 check_size(width * len(rows), width)
                 padded = [row + [""] * (width - len(row)) for row in rows]
-                return TreeTable(None, padded, table.places, table.source), separator
-    return table, ""
+                return TreeTable(None, padded, table.places, table.source), separator, ()
+    return table, "", ()
 
 
 def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | None] | None:
@@ -170,12 +184,12 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
     node, above = pairs[0]
     rest = [i for i in columns if i not in (node, above, *named_parents)]
     names = [i for name in NAME_COLUMNS for i in rest if table.word(i) == name]
-    others = [
+    others = [  # in which most names differ, unless the nodes have names
         i
         for i in rest
-        if not table.is_numeric(i)
-        and 5 * len(values[i]) > 4 * len(table.rows)  # most names differ
-        and not OTHERS.fullmatch(table.word(i) or "x")
+        if 5 * len(values[i]) > 4 * len(table.rows)
+        and not reason_against(table, i)
+        and table.word(node) not in NAME_COLUMNS
     ]
     if not names and len(others) > 1:
         choices = [table.choice((above, node, i)) for i in others[:2]]

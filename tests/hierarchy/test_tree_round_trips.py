@@ -9,6 +9,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hierbench import Hierarchy
 from hierbench.hierarchy.readers import canonical_text, read_tree
 from hierbench.hierarchy.tree_options import TreeOptions
 
@@ -110,3 +111,49 @@ def test_rows_and_columns_in_another_order_are_the_same_tree(paths, random):
     assert read_tree(frame).paths == paths
     chosen = TreeOptions(columns=",".join(header))
     assert list(read_tree(frame, chosen).paths) == [next(filter(None, reversed(row))) for row in rows]
+
+
+OTHERS = {  # columns that are no part of a tree: header, and the cell of a row
+    "id": str,
+    "image": "img_{}.jpg".format,
+    "uuid": "{:032x}".format,
+    "color": "#{:06x}".format,
+    "weight": lambda row: f"0.{row:03}",
+    "count": lambda row: str(row * row % 7),
+    "split": lambda row: ("train", "test")[row % 2],
+    "is_native": lambda row: ("yes", "no")[row % 3 > 0],
+    "author": lambda row: ("L.", "Smith 1900", "Gm.")[row % 3],
+    "common_name": "the {} thing".format,
+    "source": lambda _: "web",
+}
+RANKS = (["superclass", "class"], ["order", "family", "species"], ["order", "family", "genus", "class"])
+
+
+@given(trees(), st.sets(st.sampled_from(sorted(OTHERS)), min_size=1, max_size=3), st.data())
+def test_columns_beside_a_tree_never_become_a_part_of_it(tmp_path_factory, paths, others, data):
+    """In tables of ranks, of names with their parents, and of whole paths: the same tree, or an error."""
+    path = tmp_path_factory.mktemp("beside") / "tree.csv"
+    ranks = data.draw(st.sampled_from(RANKS))
+    complete = {leaf: [*above[:-1], *["rest"] * len(ranks)][: len(ranks) - 1] for leaf, above in paths.items()}
+    complete = {
+        leaf: (*("/".join(above[: i + 1]) for i in range(len(above))), leaf) for leaf, above in complete.items()
+    }
+    parents = [(b, "" if a == "root" else a) for a, b in edges_of(paths)]
+    for header, rows, meant in (
+        (ranks, list(complete.values()), complete),
+        (["name", "parent"], parents, paths),
+        (["taxonomy"], [["|".join(above)] for above in paths.values()], paths),
+    ):
+        columns = list(zip(header, zip(*rows, strict=True), strict=True))
+        columns += [(name, map(OTHERS[name], range(len(rows)))) for name in sorted(others)]
+        columns = data.draw(st.permutations(columns))
+        text = [[name for name, _ in columns], *zip(*(cells for _, cells in columns), strict=True)]
+        path.write_text(table_text(text), encoding="utf-8")
+        try:
+            read = Hierarchy.read(path)
+        except ValueError:
+            continue
+        tree = Hierarchy.from_paths(meant)
+        assert sorted(read.classes) == sorted(tree.classes), text
+        order = [read.classes.index(name) for name in tree.classes]
+        assert (read.distances[order][:, order] == tree.distances).all(), text
