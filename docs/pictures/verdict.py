@@ -97,11 +97,27 @@ def page_part(evidence: VerdictRows, orders: dict[str, RankOrder]) -> str:
         for row in first.rows:
             ranks = " | ".join(f"{places[metric][row.name]:.1f}" for metric in orders)
             lines.append(f"| {row.title} | {ranks} | {row.seconds:.0f} |")
-        parts += ["### The order of methods", RANKS.format(n=first.n), "\n".join(lines)]
+        parts += ["### The order of methods", RANKS.format(n=first.n), "\n".join(lines), decided_pairs(orders)]
     if any(evidence.answers.values()):
         lines = [f"- {claim_sentence(result, evidence)}" for result in evidence.answer_claims]
         parts += ["### Answers when unsure", ANSWERS, "\n".join(lines)]
     return "\n\n".join(parts)
+
+
+def decided_pairs(orders: dict[str, RankOrder]) -> str:
+    """Return which pairs of methods the test tells apart, by metric, those ahead of one method together."""
+    lines = [PAIRS]
+    for metric, order in orders.items():
+        undecided = set(map(frozenset, order.undecided))
+        ahead: dict[str, list[str]] = {}
+        for first, second in combinations(order.rows, 2):
+            if frozenset((first.name, second.name)) not in undecided:
+                ahead.setdefault(second.title, []).append(first.title)
+        parts = [f"{', '.join(others)} ahead of {title}" for title, others in ahead.items()]
+        number = counted(sum(map(len, ahead.values())), "pair")
+        total = len(order.rows) * (len(order.rows) - 1) // 2
+        lines.append(f"- {PAPER_BY_NAME[metric].title}: {number} of {total}" + f": {'; '.join(parts)}." * bool(parts))
+    return "\n".join(lines)
 
 
 def answers_part() -> str:
@@ -127,6 +143,7 @@ ANSWERS = (
 NO_RUNS = "No set has its runs yet; every claim is open."
 PICTURE = "![The effect of each claim by image set, with its estimate over sets]({folder}/verdict.svg)"
 CHECKS = "Effects in favour of a claim (each part of it), and p before the correction."
+PAIRS = "Pairs that differ (signed-rank tests over the sets, Holm over all pairs):\n"
 RANKS = (
     "Mean ranks over {n} sets on Lite0, type II, 1 for the best, and the median seconds of a training.\n\n"
     "![Mean ranks and methods that do not differ](pictures/ranks.svg)"

@@ -19,6 +19,7 @@ NAMES_BY_ROLE = {
         "truth",
         "y",
         "actual",
+        "gt",
         "true",
     ),
     "labels": ("label", "labels"),  # targets, or names of ranked classes as timm writes them
