@@ -46,8 +46,8 @@ class Finding:
     def __str__(self) -> str:
         """Return it in a line."""
         shown = "; ".join(one_line(example, 100) for example in self.examples[:MOST_EXAMPLES])
-        one, several, text = TEXTS[self.kind]
-        return f"{self.kind}: {self.number:,} {one if self.number == 1 else several} {text}, as {shown}"
+        singular, plural, text = TEXTS[self.kind]
+        return f"{self.kind}: {self.number:,} {singular if self.number == 1 else plural} {text}, as {shown}"
 
 
 def find_slips(paths: Paths, num_blanks: int = 0, accepted: Collection[str] = ()) -> list[Finding]:

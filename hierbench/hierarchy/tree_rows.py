@@ -75,7 +75,7 @@ def _two_ends(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
 
 
 def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[str, ...]) -> Branches:
-    table, separator, reason = _split_paths(table)
+    table, separator, reason = _split_paths(table, is_chosen=bool(options.columns))
     left_out = (*left_out, *reason)
     order = order_rows(table, range(table.width))
     if (options.columns and not separator) or (separator and order.is_unique):
@@ -112,17 +112,18 @@ def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[s
     )
 
 
-def _split_paths(table: TreeTable) -> tuple[TreeTable, str, tuple[str, ...]]:
+def _split_paths(table: TreeTable, *, is_chosen: bool = False) -> tuple[TreeTable, str, tuple[str, ...]]:
     """Return a table in which one column held whole paths, as a/b/c, with a column per level, the separator, and notes.
 
-    A column beside the paths has the classes, unless it can be no level and the paths differ in every row.
+    A column beside the paths has the classes, unless it can be no level and the paths differ in every row;
+    columns that the user has chosen stay.
     """
-    held = [i for i in range(table.width) if PATH_WORD.fullmatch(table.word(i))]
-    if len(held) == 1 and table.is_unique(held[0]) and table.width > 1:
-        dropped = {i: reason_against(table, i) for i in range(table.width) if i != held[0]}
+    path_columns = [i for i in range(table.width) if PATH_WORD.fullmatch(table.word(i))]
+    if not is_chosen and len(path_columns) == 1 and table.is_unique(path_columns[0]) and table.width > 1:
+        dropped = {i: reason_against(table, i) for i in range(table.width) if i != path_columns[0]}
         names = [i for i, reason in dropped.items() if not reason]
         if len(names) < min(2, table.width - 1):
-            split, separator, _ = _split_paths(table.select([str(i + 1) for i in (*names, *held)]))
+            split, separator, _ = _split_paths(table.select([str(i + 1) for i in (*names, *path_columns)]))
             left_out = ", ".join(f"{table.title(i)} ({reason})" for i, reason in dropped.items() if reason)
             if separator:
                 return split, separator, (f"left out: {left_out}",)
