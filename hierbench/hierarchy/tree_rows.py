@@ -185,12 +185,11 @@ def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | N
     node, above = pairs[0]
     rest = [i for i in columns if i not in (node, above, *named_parents)]
     names = [i for name in NAME_COLUMNS for i in rest if table.word(i) == name]
-    others = [  # in which most names differ, unless the nodes have names
+    others = [  # in which most names differ; unless they were chosen, of ids, and nothing that is no name
         i
         for i in rest
         if 5 * len(values[i]) > 4 * len(table.rows)
-        and not reason_against(table, i)
-        and table.word(node) not in NAME_COLUMNS
+        and (options.columns or (not reason_against(table, i) and table.word(node) not in NAME_COLUMNS))
     ]
     if not names and len(others) > 1:
         choices = [table.choice((above, node, i)) for i in others[:2]]
