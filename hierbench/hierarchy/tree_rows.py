@@ -121,9 +121,9 @@ def _split_paths(table: TreeTable, *, is_chosen: bool = False) -> tuple[TreeTabl
     path_columns = [i for i in range(table.width) if PATH_WORD.fullmatch(table.word(i))]
     if not is_chosen and len(path_columns) == 1 and table.is_unique(path_columns[0]) and table.width > 1:
         dropped = {i: reason_against(table, i) for i in range(table.width) if i != path_columns[0]}
-        names = [i for i, reason in dropped.items() if not reason]
-        if len(names) < min(2, table.width - 1):
-            split, separator, _ = _split_paths(table.select([str(i + 1) for i in (*names, *path_columns)]))
+        label_columns = [i for i, reason in dropped.items() if not reason]
+        if len(label_columns) < min(2, table.width - 1):
+            split, separator, _ = _split_paths(table.select([str(i + 1) for i in (*label_columns, *path_columns)]))
             left_out = ", ".join(f"{table.title(i)} ({reason})" for i, reason in dropped.items() if reason)
             if separator:
                 return split, separator, (f"left out: {left_out}",)
