@@ -1,7 +1,6 @@
 """`hierbench report`."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -122,11 +121,14 @@ def report(
         )
         with plain_trees(tree):
             made = report_files(files_request)
-    _write(made, page, rule, made.json if format_ == "json" else made.__str__)
+    written = _write(made, page, rule)
+    print(made.json() if format_ == "json" else str(made), end="", flush=True)
+    if written:
+        print(f"wrote {' and '.join(written)}", file=sys.stderr, flush=True)
 
 
-def _write(made: "ModelReport", page: Path, rule: Path | None, shown: Callable[[], str]) -> None:
-    """Write the page and the file of the rule, print the report, and say what was written."""
+def _write(made: "ModelReport", page: Path, rule: Path | None) -> list[str]:
+    """Write the page, "-" for none, and the file of the rule; return what was written."""
     deployed = made.rule if rule is not None else None
     if deployed is not None:
         deployed.content()  # its error comes before anything is written
@@ -135,7 +137,4 @@ def _write(made: "ModelReport", page: Path, rule: Path | None, shown: Callable[[
         write_result(text, page)
     if deployed is not None and rule is not None:
         deployed.write(rule)
-    print(shown(), end="", flush=True)
-    written = [f"{page} ({len(text.encode()) / 1000:,.0f} kB)"] * bool(text) + [str(rule)] * (rule is not None)
-    if written:
-        print(f"wrote {' and '.join(written)}", file=sys.stderr, flush=True)
+    return [f"{page} ({len(text.encode()) / 1000:,.0f} kB)"] * bool(text) + [str(rule)] * (rule is not None)

@@ -33,7 +33,7 @@ from hierbench.training.feature_extraction import IMAGES_PER_BLOCK, blocks_at_on
 PROBE_BATCH = {"cpu": 2, "cuda": 64}  # images of a timed step
 ROUNDS = 3
 PROBE = 2  # images of a first forward pass, which tells how many are timed
-MAX_TIMED_SECONDS = 0.5  # of one part of a measurement
+MAX_TIMED_SECONDS = 0.5  # seconds of each measurement, about
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,8 @@ def seconds_per_image(
     rounds = 5 * ROUNDS if recipe.model.frozen else ROUNDS
     with torch.random.fork_rng(devices=[]):
         work = Workload(recipe.model, recipe.augment, size, hierarchy, batch, device, precision)
-        trainee = Trainee(
-            work, CrossEntropy, feature_type, None if recipe.model.frozen else _zero_network(recipe, device)
-        )
+        network = None if recipe.model.frozen else _zero_network(recipe, device)
+        trainee = Trainee(work, CrossEntropy, feature_type, network)
         trainee.train()  # warm-up
         seconds = list[float]()
         while len(seconds) < rounds and sum(seconds) < MAX_TIMED_SECONDS:

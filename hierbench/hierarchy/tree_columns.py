@@ -145,15 +145,10 @@ def _levels(
 ) -> tuple[Order | None, tuple[int, ...], bool]:
     """Return the levels in their order, None where it is unclear, their columns, and whether names declare them all."""
     words = {i: table.word(i) for i in columns}
-    ranked = [i for _, i in sorted((RANKS[word], i) for i, word in words.items() if word in RANKS)]
+    ranked = _ranked(table, words)
+    if ranked is None:
+        return None, columns, False
     num_certain = sum(words[i] not in AMBIGUOUS for i in ranked)
-    sizes = {i: len(table.values[i]) for i in ranked}
-    for i, below in pairwise(ranked[:]):
-        if words[i] in GROUPS and sizes[i] == max(sizes.values()):
-            if sizes[i] > sizes[below]:  # a "class" of more values than the order below it has the labels
-                ranked = [*(other for other in ranked if other != i), i]
-            elif num_certain < 3:
-                return None, columns, False
     by_rank = order_rows(table, _with_name(table, ranked)) if num_certain > 1 else None
     if by_rank is not None and num_certain > 2:
         return by_rank, by_rank.columns, True
@@ -182,6 +177,21 @@ def _levels(
             if order.is_unique and all(order.paths):
                 return order, kept, False
     return None, kept, False
+
+
+def _ranked(table: TreeTable, words: dict[int, str]) -> list[int] | None:
+    """Return the columns that are named by ranks, coarsest first; last a "class" that has the labels, and is no rank.
+
+    It has them if it has more values than the rank below it. None where it may be either.
+    """
+    ranked = [i for _, i in sorted((RANKS[word], i) for i, word in words.items() if word in RANKS)]
+    sizes = {i: len(table.values[i]) for i in ranked}
+    for i, below in pairwise(ranked):
+        if words[i] in GROUPS and sizes[i] == max(sizes.values()):
+            if sizes[i] > sizes[below]:
+                return [*(other for other in ranked if other != i), i]
+            return ranked if sum(words[rank] not in AMBIGUOUS for rank in ranked) > 2 else None
+    return ranked
 
 
 def _numbered(words: dict[int, str]) -> list[int]:
@@ -230,8 +240,9 @@ def _with_name(table: TreeTable, ranked: list[int]) -> list[int]:
     last = table.word(ranked[-1])
     if name is not None and last in EPITHETS:  # which alone is no name
         return [*ranked[:-1], name]
-    above = RANKS[last] < RANKS["species"] and name is not None and table.column(name) != table.column(ranked[-1])
-    return [*ranked, name] if name is not None and (above or not table.is_unique(ranked[-1])) else ranked
+    if name is None or table.column(name) == table.column(ranked[-1]):
+        return ranked
+    return [*ranked, name] if RANKS[last] < RANKS["species"] or not table.is_unique(ranked[-1]) else ranked
 
 
 def _nesting_orders(table: TreeTable, columns: Sequence[int]) -> list[Order]:

@@ -18,13 +18,13 @@ Kind = Literal["parents", "placeholders", "case", "spelling", "chains", "blanks"
 Paths = Mapping[str, NodePath]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FIXES = ("case", "fill", "placeholders")  # "fill" is of a table's cells, see `TreeOptions.fills`
-TEXTS: dict[Kind, tuple[str, str, str]] = {  # of one, of several, and what they are
-    "parents": ("name", "names", "of nodes under several parents"),
-    "placeholders": ("node", "nodes", "named by a placeholder"),
-    "case": ("pair", "pairs", "of names that differ in case or blanks alone"),
-    "spelling": ("pair", "pairs", "of names on one level that differ in a letter"),
-    "chains": ("level", "levels", "on which every node is an only child"),
-    "blanks": ("class", "classes", "without the coarsest level"),
+TEXTS: dict[Kind, tuple[str, str]] = {  # what is counted, and of which kind
+    "parents": ("name", "of nodes under several parents"),
+    "placeholders": ("node", "named by a placeholder"),
+    "case": ("pair", "of names that differ in case or blanks alone"),
+    "spelling": ("pair", "of names on one level that differ in a letter"),
+    "chains": ("level", "on which every node is an only child"),
+    "blanks": ("row", "without the coarsest level"),
 }
 PLACEHOLDER = re.compile(
     r"\?+|unknown.*|#?n/?a|null|none|incert\w+ sedis|unidentified.*|unspecified|undetermined|others?|misc\w*|unassigned"
@@ -46,8 +46,8 @@ class Finding:
     def __str__(self) -> str:
         """Return it in a line."""
         shown = "; ".join(one_line(example, 100) for example in self.examples[:MOST_EXAMPLES])
-        singular, plural, text = TEXTS[self.kind]
-        return f"{self.kind}: {self.number:,} {singular if self.number == 1 else plural} {text}, as {shown}"
+        noun, text = TEXTS[self.kind]
+        return f"{self.kind}: {counted(self.number, noun)} {text}, as {shown}"
 
 
 def find_slips(paths: Paths, num_blanks: int = 0, accepted: Collection[str] = ()) -> list[Finding]:

@@ -4,11 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, check_size, paths_from_edges
+from hierbench.hierarchy.node_paths import WHOLE_NUMBER, Branches, paths_from_edges
 from hierbench.hierarchy.tree_columns import (
     NAME_COLUMNS,
     PARENT,
-    PATH_WORD,
     LeftOut,
     joined_columns,
     order_rows,
@@ -17,14 +16,12 @@ from hierbench.hierarchy.tree_columns import (
 )
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.hierarchy.tree_table import TreeTable
-from hierbench.hierarchy.tree_text import PATH_SEPARATORS
+from hierbench.hierarchy.tree_text import paths_and_classes, split_paths
 from hierbench.utils.errors import Argument, InputError
 
 EDGES_FORM = Argument("form", "edges")
 PATHS_FORM = Argument("form", "paths")
 IDS_FORM = Argument("form", "ids")
-NAME_AND_NUMBER = re.compile(r".*\S\s+\d+")
-NUMBERED_PATH = re.compile(r"(?:\d+|gid:\S+)\s+[-:]\s+(.*)")
 ROOTS = frozenset(("-1", "0"))  # parents that are no node, where no node has this name
 LOWER_END = re.compile(r"child.*|node|hyponym|target")
 CHILD = re.compile(rf"{LOWER_END.pattern}|concept|synset|term|taxon|wnid|.*id|key|.*code|name|label|class")
@@ -75,8 +72,10 @@ def _two_ends(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
 
 
 def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[str, ...]) -> Branches:
-    table, separator, reason = _split_paths(table, is_chosen=bool(options.columns))
-    left_out = (*left_out, *reason)
+    if not options.columns:
+        table, beside = paths_and_classes(table)
+        left_out = (*left_out, *beside)
+    table, separator = split_paths(table)
     order = order_rows(table, range(table.width))
     if (options.columns and not separator) or (separator and order.is_unique):
         dropped = list[LeftOut]()
@@ -110,47 +109,6 @@ def _branches_of_paths(table: TreeTable, options: TreeOptions, left_out: tuple[s
         levels=tuple(map(table.title, order.columns)) if table.header and not separator else (),
         num_blanks=0 if separator else sum(not cell for cell in table.column(order.columns[0])),
     )
-
-
-def _split_paths(table: TreeTable, *, is_chosen: bool = False) -> tuple[TreeTable, str, tuple[str, ...]]:
-    """Return a table in which one column held whole paths, as a/b/c, with a column per level, the separator, and notes.
-
-    A column beside the paths has the classes, unless it can be no level and the paths differ in every row;
-    columns that the user has chosen stay.
-    """
-    path_columns = [i for i in range(table.width) if PATH_WORD.fullmatch(table.word(i))]
-    if not is_chosen and len(path_columns) == 1 and table.is_unique(path_columns[0]) and table.width > 1:
-        dropped = {i: reason_against(table, i) for i in range(table.width) if i != path_columns[0]}
-        label_columns = [i for i, reason in dropped.items() if not reason]
-        if len(label_columns) < min(2, table.width - 1):
-            split, separator, _ = _split_paths(table.select([str(i + 1) for i in (*label_columns, *path_columns)]))
-            left_out = ", ".join(f"{table.title(i)} ({reason})" for i, reason in dropped.items() if reason)
-            if separator:
-                return split, separator, (f"left out: {left_out}",)
-    if table.width > 2:
-        return table, "", ()
-    numbered = [NUMBERED_PATH.fullmatch(row[0]) for row in table.rows] if table.width == 1 else [None]
-    if table.width == 1 and len(table.rows) > 1 and all(NAME_AND_NUMBER.fullmatch(row[0]) for row in table.rows):
-        raise ValueError("its lines are names with numbers, not paths")
-    if all(numbered):  # as product taxonomies are: 12 - Pets > Food
-        table = replace(table, rows=[[match[1]] for match in numbered if match])
-    for column in reversed(range(table.width)):
-        cells = table.column(column)
-        for separator in PATH_SEPARATORS:
-            if 2 * sum(separator in cell for cell in cells) >= len(cells):
-                names = [""] * len(cells) if table.width == 1 else table.column(1 - column)
-                if any(separator in name for name in names):
-                    continue
-                rows = list[list[str]]()
-                for cell, name in zip(cells, names, strict=True):
-                    parts = [part for part in map(str.strip, cell.split(separator)) if part]
-                    is_ending = not name or name in (*parts[:1], *parts[-1:]) or WHOLE_NUMBER.fullmatch(name)
-                    rows.append(parts if is_ending else [*parts, name])
-                width = max(1, *map(len, rows))
-                check_size(width * len(rows), width)
-                padded = [row + [""] * (width - len(row)) for row in rows]
-                return TreeTable(None, padded, table.places, table.source), separator, ()
-    return table, "", ()
 
 
 def _id_roles(table: TreeTable, options: TreeOptions) -> tuple[int, int, int | None] | None:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hierbench.hierarchy.node_paths import MAX_DEPTH, WHOLE_NUMBER, check_size
-from hierbench.hierarchy.tree_columns import PARENT, is_known_word, is_level_word
+from hierbench.hierarchy.tree_columns import PARENT, PATH_WORD, is_known_word, is_level_word, reason_against
 from hierbench.hierarchy.tree_options import TreeOptions
 from hierbench.hierarchy.tree_table import TreeTable, plain_word
 from hierbench.utils.errors import Argument, InputError
 
 SEPARATOR = Argument("separator")
 CELL_SEPARATORS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
+NAME_AND_NUMBER = re.compile(r".*\S\s+\d+")
+NUMBERED_PATH = re.compile(r"(?:\d+|gid:\S+)\s+[-:]\s+(.*)")
 BULLETS = ("-", "*", "+", "\u2022")
 PATH_SEPARATORS = (" > ", " -> ", " / ", " :: ", "->", "::", ">", "/", "\\", "|", ";")
 
@@ -172,3 +174,59 @@ def _is_header(first: Sequence[str], others: Sequence[Sequence[str]], width: int
         in_order,
         by_number,
     )
+
+
+def paths_and_classes(table: TreeTable) -> tuple[TreeTable, tuple[str, ...]]:
+    """Return the columns of whole paths and of the classes beside them, where the header names the paths.
+
+    Columns that can be no level are left out, if the paths differ in every row, and said so; else the table is returned
+    as it is.
+    """
+    columns = [i for i in range(table.width) if PATH_WORD.fullmatch(table.word(i))]
+    if len(columns) != 1 or not table.is_unique(columns[0]) or not _separator_in(table.column(columns[0])):
+        return table, ()
+    reasons = {i: reason_against(table, i) for i in range(table.width) if i != columns[0]}
+    classes = [i for i, reason in reasons.items() if not reason]
+    if len(classes) > 1 or len(classes) == len(reasons):
+        return table, ()
+    left_out = ", ".join(f"{table.title(i)} ({reason})" for i, reason in reasons.items() if reason)
+    return table.select([str(i + 1) for i in (*classes, *columns)]), (f"left out: {left_out}",)
+
+
+def split_paths(table: TreeTable) -> tuple[TreeTable, str]:
+    """Return a table in which one column held whole paths, as a/b/c, with a column per level, and the separator.
+
+    A second column has the classes, unless they end or begin the paths.
+    """
+    if table.width > 2:
+        return table, ""
+    if table.width == 1:
+        lines = table.column(0)
+        if len(lines) > 1 and all(map(NAME_AND_NUMBER.fullmatch, lines)):
+            raise ValueError("its lines are names with numbers, not paths")
+        numbered = [NUMBERED_PATH.fullmatch(line) for line in lines]
+        if all(numbered):  # as product taxonomies are: 12 - Pets > Food
+            table = replace(table, rows=[[match[1]] for match in numbered if match])
+    for column in reversed(range(table.width)):
+        names = [""] * len(table.rows) if table.width == 1 else table.column(1 - column)
+        separator = _separator_in(table.column(column), names)
+        if not separator:
+            continue
+        rows = list[list[str]]()
+        for cell, name in zip(table.column(column), names, strict=True):
+            parts = [part for part in map(str.strip, cell.split(separator)) if part]
+            is_ending = not name or name in (*parts[:1], *parts[-1:]) or WHOLE_NUMBER.fullmatch(name)
+            rows.append(parts if is_ending else [*parts, name])
+        width = max(1, *map(len, rows))
+        check_size(width * len(rows), width)
+        padded = [row + [""] * (width - len(row)) for row in rows]
+        return TreeTable(None, padded, table.places, table.source), separator
+    return table, ""
+
+
+def _separator_in(cells: Sequence[str], names: Sequence[str] = ()) -> str:
+    """Return what separates the nodes of at least half of the cells, and is in no name; "" if nothing does."""
+    for separator in PATH_SEPARATORS:
+        if 2 * sum(separator in cell for cell in cells) >= len(cells) and not any(separator in name for name in names):
+            return separator
+    return ""
